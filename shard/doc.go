@@ -1,0 +1,10 @@
+// Package shard is the vocabulary of sharded rows: views and their phases, what a shard last confirmed, and the errors by which
+// a shard, its pool or its fence refuses.
+//
+// It is pure: it imports nothing of ringside and opens no socket. Every package that speaks of a shard may import it.
+//
+// Fencing, in one paragraph (promise P4). A vnode is owned by at most one shard. The owner says so in its own database, in
+// ringside.owner; the view that its rows are governed by stands beside it, in ringside.view. A writer's transaction takes shared
+// advisory locks and then reads both; whoever changes either takes the same locks exclusively. A sidecar whose map is old is
+// therefore refused by the shard itself, however late it comes.
+package shard
