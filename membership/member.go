@@ -1,0 +1,60 @@
+package membership
+
+import (
+	"fmt"
+	"time"
+)
+
+// Hint names a topology without carrying it. Hints are ordered by epoch, then digest; the zero Hint stands for none.
+type Hint struct {
+	Epoch uint64
+	// Digest identifies the content: the same for everybody with the same topology. At most 64 bytes count.
+	Digest string
+}
+
+// Compare orders hints: negative when h is lower than o, 0 when they are equal, positive when h is higher.
+func (h Hint) Compare(o Hint) int {
+	switch {
+	case h.Epoch != o.Epoch && h.Epoch < o.Epoch, h.Epoch == o.Epoch && h.Digest < o.Digest:
+		return -1
+	case h == o:
+		return 0
+	}
+	return 1
+}
+
+func (h Hint) String() string { return fmt.Sprintf("%d/%s", h.Epoch, h.Digest) }
+
+// State is what gossip believes of a sidecar.
+type State uint8
+
+// The states. memberlist tells nobody whom it merely suspects: a suspected sidecar is Alive here until it is cleared or Dead.
+const (
+	Alive State = iota // it answers, or did until moments ago
+	Left               // it said goodbye
+	Dead               // it stopped answering
+)
+
+func (s State) String() string {
+	switch s {
+	case Alive:
+		return "alive"
+	case Left:
+		return "left"
+	case Dead:
+		return "dead"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Member is one sidecar as gossip knows it. Members that left or died stay listed for a few minutes.
+type Member struct {
+	Name string
+	Addr string // host:port that it gossips on
+	Meta Meta
+	Hint Hint // zero when none has been heard from its present process
+	// State and Since: what it is and when that was noticed here.
+	State State
+	Since time.Time
+	Self  bool
+}
