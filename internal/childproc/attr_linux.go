@@ -1,0 +1,7 @@
+package childproc
+
+import "syscall"
+
+func attributes(c *syscall.Credential, death syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death, Credential: c}
+}
