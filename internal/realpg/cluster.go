@@ -1,0 +1,86 @@
+package realpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"ringside/internal/childproc"
+)
+
+// initdbLimit bounds the creation of a data directory, which takes a second on a quiet machine.
+const initdbLimit = 2 * time.Minute
+
+// prepare makes sure that dir holds a data directory (R2). durable asks for it to be on the disk, not just in the system's cache.
+func prepare(ctx context.Context, bin, dir string, a account, durable bool) error {
+	switch _, err := os.Stat(filepath.Join(dir, "PG_VERSION")); {
+	case err == nil:
+		return a.admit(dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("neither an empty nor a PostgreSQL data directory: %w", err)
+	}
+	if err := a.admit(dir); err != nil {
+		return err
+	}
+	fresh := dir + ".initdb" // what an interrupted start left here is of no use
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	if err := os.Mkdir(fresh, 0o700); err != nil {
+		return err
+	}
+	if err := a.own(fresh); err != nil {
+		return err
+	}
+	if err := initdb(ctx, bin, fresh, a, durable); err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	return os.Rename(fresh, dir)
+}
+
+func initdb(ctx context.Context, bin, dir string, a account, durable bool) error {
+	args := []string{
+		"--pgdata", dir, "--username", "postgres", "--auth", "trust",
+		"--encoding", "UTF8", "--locale", "C", "--no-instructions",
+	}
+	if !durable {
+		args = append(args, "--no-sync")
+	}
+	proc, err := childproc.Start(childproc.Options{
+		Path: filepath.Join(bin, "initdb"), Args: args, Dir: dir, Env: environment(), Credential: a.credential,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, initdbLimit)
+	defer cancel()
+	select {
+	case <-proc.Done():
+		return proc.Err()
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("initdb: %w", context.Cause(ctx)), proc.Stop(syscall.SIGINT, stopGrace))
+	}
+}
+
+// environment is ours without PG*, which would change what the programs do, and without a locale that might not be installed.
+func environment() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
+			env = append(env, v)
+		}
+	}
+	return append(env, "LC_ALL=C")
+}
