@@ -152,7 +152,7 @@ func (t Type) explain(value []byte) string {
 	case Int:
 		return explainInt(value, shown)
 	case UUID:
-		return fmt.Sprintf("is %q: write a uuid in lower case as 8-4-4-4-12 digits, %s", shown, canonicalUUID(value))
+		return fmt.Sprintf("is %q: write %s", shown, canonicalUUID(value))
 	}
 	if bytes.IndexByte(value, 0) >= 0 {
 		return "contains a NUL byte, which PostgreSQL cannot store"

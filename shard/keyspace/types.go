@@ -7,10 +7,8 @@ import (
 	"strconv"
 )
 
-// intChars are the characters of texts that somebody may have meant as a number. Such a text that is not canonical is refused
+// isIntChar reports whether c occurs in texts that somebody may have meant as a number. Such a text that is not canonical is refused
 // rather than taken for a plain key, so that no row gets a second, uncached, unsharded life under "user:042".
-const intChars = "+-0123456789 ._"
-
 func isIntChar(c byte) bool {
 	switch c {
 	case '+', '-', ' ', '.', '_':
@@ -53,15 +51,14 @@ func checkInt(value []byte) verdict {
 
 // explainInt is called for misspelt texts only.
 func explainInt(value, shown []byte) string {
-	const rule = "write a whole number without plus sign, leading zero or space"
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
 	switch {
 	case err == nil:
-		return fmt.Sprintf("is %q: %s, %d", shown, rule, n)
+		return fmt.Sprintf("is %q: write %d", shown, n)
 	case bytes.IndexFunc(value, func(r rune) bool { return r != '-' && (r < '0' || r > '9') }) < 0 && bytes.LastIndexByte(value, '-') <= 0:
 		return fmt.Sprintf("is %q, which does not fit 64 bits", shown)
 	}
-	return fmt.Sprintf("is %q: %s", shown, rule)
+	return fmt.Sprintf("is %q: write a whole number, digits only, no leading zero", shown)
 }
 
 const uuidLen = 36 // 32 digits and 4 hyphens
