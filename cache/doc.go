@@ -1,0 +1,45 @@
+// Package cache keeps rows on cache servers without ever serving one that is too old: the coherence protocol of
+// docs/ARCHITECTURE.md, for table keyspaces. It knows entries, leases, poison and Redis; it is told where the entry of a row is
+// (Ref) and how to load or write the row (callbacks).
+//
+// # The protocol
+//
+// One Redis string per row (AppendName), which is a value, an absence, a lease or poison (entry.go). All that happens to it is one
+// atomic command or script:
+//
+//	reader   ask      SET name lease NX GET PX     what is there; a lease of ours if nothing was
+//	         fill     lease -> value or absence    only if our lease is still there
+//	         release  lease -> nothing             only if our lease is still there
+//	writer   poison   anything -> poison           before the transaction commits
+//	         clean    anything -> nothing          after it committed, before it is acknowledged; another writer's poison stays
+//	         lift     poison -> nothing            only if it is our poison, when nothing was written
+//
+// # Invariants
+//
+//	I1  A value is put only in place of the lease that its loader got before it loaded.
+//	I2  From before a write commits until it has ended nobody can get a lease (poison), and every lease and value from before its
+//	    clean is gone when it is acknowledged (clean).
+//	I3  Each ask has a token of its own, and only the answered ask's token is ever used to fill. A command that timed out may still
+//	    be executed, however late: then it leaves a lease that nobody fills, poison that expires, or one deletion too many.
+//	I4  A server is used only while its process is the one that the configuration names (run_id, checked on every connection): a
+//	    server that came back may hold entries from before writes that it never heard of.
+//	I5  A value that a flight brought is given only to callers that came before the step as of which it is known to be fresh
+//	    (flight.go).
+//
+// I1 and I2 make a fill that a write overtook impossible; what forgets (eviction, expiry, a flush) is made harmless by clean coming
+// last. Nothing here is ever made stale by deleting too much.
+//
+// # Promises
+//
+// P3: no stale read after an acknowledged write; here for one name, the caller chooses the names. P5: one load per miss: in one
+// process by flights, between processes by the lease. P6: every wait has a bound (Config). P7: a cache server that could not be
+// asked is never taken for a missing row: the row is loaded.
+//
+// What it does not promise: a write whose outcome nobody knows (commit lost, sidecar dead) may become visible when its poison has
+// expired; and it invalidates nothing that was changed by others.
+//
+// # Imports
+//
+// Floor 1: it imports shard for the errors, go-redis, and nothing of the floors above or beside it. It never sees a topology, a
+// connection to PostgreSQL or a client's protocol, so that the protocol can be tested with a shard made of memory.
+package cache

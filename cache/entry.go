@@ -1,0 +1,135 @@
+package cache
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// An entry, as it stands in Redis:
+//
+//	byte 0       kind: 'V' value, 'A' absent, 'L' lease, 'P' poison
+//	byte 1       format version, 1
+//	value, absent:
+//	  2..9       written-at, milliseconds since 1970, big endian
+//	  10..17     soft expiry, likewise: from then on a reader may refresh the entry early
+//	  18..       value: the row's JSON; absent: nothing
+//	lease, poison:
+//	  2..17      token
+//
+// The body is a suffix, so that a reply can be sent from the bytes that Redis sent.
+const (
+	// HeaderSize is how many bytes stand before the body.
+	HeaderSize = 18
+
+	formatVersion = 1
+)
+
+// EntryKind is what an entry says about its row.
+type EntryKind uint8
+
+// The kinds. A malformed entry counts as a miss that must be cleaned.
+const (
+	KindMalformed EntryKind = 0
+	KindValue     EntryKind = 'V' // the row
+	KindAbsent    EntryKind = 'A' // there is no such row
+	KindLease     EntryKind = 'L' // a reader is about to fill the entry
+	KindPoison    EntryKind = 'P' // a writer is at work: nobody may fill the entry
+)
+
+func (k EntryKind) String() string {
+	switch k {
+	case KindValue:
+		return "value"
+	case KindAbsent:
+		return "absent"
+	case KindLease:
+		return "lease"
+	case KindPoison:
+		return "poison"
+	}
+	return "malformed"
+}
+
+// Token tells one lease or poison from every other one, in all sidecars.
+type Token [16]byte
+
+// Entry is a decoded entry. Body aliases the bytes that were decoded and must not be changed.
+type Entry struct {
+	Kind        EntryKind
+	WrittenAt   time.Time // value, absent: by the clock of the sidecar that wrote it
+	SoftExpires time.Time // value, absent
+	Token       Token     // lease, poison
+	Body        []byte    // value
+}
+
+// ErrMalformed says that bytes are not an entry of this format.
+var ErrMalformed = errors.New("malformed cache entry")
+
+// Kind returns the kind of an entry, KindMalformed if Decode would refuse it. It neither allocates nor keeps b: an event loop asks
+// this on every hit, and sends Body(b) if it is a value.
+func Kind(b []byte) EntryKind {
+	if len(b) < HeaderSize || b[1] != formatVersion {
+		return KindMalformed
+	}
+	switch k := EntryKind(b[0]); k {
+	case KindValue:
+		return k
+	case KindAbsent, KindLease, KindPoison:
+		if len(b) == HeaderSize {
+			return k
+		}
+	}
+	return KindMalformed
+}
+
+// Body returns the body of an entry whose kind is KindValue; it aliases b.
+func Body(b []byte) []byte { return b[HeaderSize:] }
+
+// Decode reads an entry. The error is ErrMalformed with what is wrong; such an entry was not written by this format of ringside.
+func Decode(b []byte) (Entry, error) {
+	e := Entry{Kind: Kind(b)}
+	switch e.Kind {
+	case KindValue, KindAbsent:
+		e.WrittenAt = time.UnixMilli(int64(binary.BigEndian.Uint64(b[2:])))
+		e.SoftExpires = time.UnixMilli(int64(binary.BigEndian.Uint64(b[10:])))
+		if e.Kind == KindValue {
+			e.Body = b[HeaderSize:]
+		}
+		return e, nil
+	case KindLease, KindPoison:
+		copy(e.Token[:], b[2:HeaderSize])
+		return e, nil
+	}
+	if len(b) < HeaderSize {
+		return e, fmt.Errorf("%w: %d bytes, at least %d are needed", ErrMalformed, len(b), HeaderSize)
+	}
+	return e, fmt.Errorf("%w: kind %q, version %d, %d bytes", ErrMalformed, b[0], b[1], len(b))
+}
+
+// AppendValue appends a value entry to dst. Times are kept in milliseconds.
+func AppendValue(dst []byte, writtenAt, softExpires time.Time, body []byte) []byte {
+	return append(appendHeader(dst, KindValue, writtenAt, softExpires), body...)
+}
+
+// AppendAbsent appends an entry that says that there is no row.
+func AppendAbsent(dst []byte, writtenAt, softExpires time.Time) []byte {
+	return appendHeader(dst, KindAbsent, writtenAt, softExpires)
+}
+
+// AppendLease appends a lease.
+func AppendLease(dst []byte, t Token) []byte {
+	return append(append(dst, byte(KindLease), formatVersion), t[:]...)
+}
+
+// AppendPoison appends poison.
+func AppendPoison(dst []byte, t Token) []byte {
+	return append(append(dst, byte(KindPoison), formatVersion), t[:]...)
+}
+
+func appendHeader(dst []byte, k EntryKind, writtenAt, softExpires time.Time) []byte {
+	dst = append(dst, byte(k), formatVersion)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(writtenAt.UnixMilli()))
+	return binary.BigEndian.AppendUint64(dst, uint64(softExpires.UnixMilli()))
+}

@@ -1,0 +1,59 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrClosed is returned by a Cache after Close.
+var ErrClosed = errors.New("cache is closed")
+
+// ErrUnknownServer says that no configuration was applied for a server.
+var ErrUnknownServer = errors.New("unknown cache server")
+
+// errLoadShort says that a load callback broke LoadFunc's rule.
+var errLoadShort = errors.New("load returned fewer or more rows than it was asked for")
+
+// errSuspended is what a read is told about a server that failed a moment ago and is not tried again yet.
+var errSuspended = errors.New("not tried: it failed a moment ago")
+
+// IncarnationError says that the process behind a cache server's address is not the one that the configuration names, so what it
+// holds may be older than acknowledged writes. The connection was refused. Want is empty while no process was named yet.
+type IncarnationError struct {
+	Server    string
+	Want, Got string // run_id
+}
+
+func (e *IncarnationError) Error() string {
+	if e.Want == "" {
+		return fmt.Sprintf("cache server %s: run_id %s is not confirmed yet", e.Server, e.Got)
+	}
+	return fmt.Sprintf("cache server %s: run_id is %s instead of %s: it was restarted or replaced", e.Server, e.Got, e.Want)
+}
+
+// ServerError says that an entry on a cache server could not be put out of reach before the commit. Nothing was written.
+type ServerError struct {
+	Server string
+	Err    error
+}
+
+func (e *ServerError) Error() string { return fmt.Sprintf("cache server %s: %v", e.Server, e.Err) }
+func (e *ServerError) Unwrap() error { return e.Err }
+
+// CleanError says that a write IS committed, but copies of the row could not be cleaned in time. It must be reported as a write of
+// unknown outcome: until the poison that was put there expires (Config.PoisonTTL) nobody fills those entries, but should the server
+// have lost the poison, an older value may be there.
+type CleanError struct {
+	Refs []Ref // what may not be clean
+	Err  error // the last failure
+}
+
+func (e *CleanError) Error() string {
+	var servers []string
+	for _, r := range e.Refs {
+		servers = append(servers, r.Server)
+	}
+	return fmt.Sprintf("written, but the cached copy on %s could not be cleaned: %v", strings.Join(servers, ", "), e.Err)
+}
+func (e *CleanError) Unwrap() error { return e.Err }

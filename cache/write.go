@@ -1,0 +1,196 @@
+package cache
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The pauses between two tries to clean.
+const (
+	firstCleanPause = 5 * time.Millisecond
+	lastCleanPause  = 100 * time.Millisecond
+)
+
+// Write writes one row whose entries are refs: that of its present owner, and during a change of the ring that of the old one too.
+// It puts all of them out of reach while commit runs the transaction. commit must call poisoned right before its COMMIT, from any
+// goroutine, and roll back with its error: a *ServerError that names the server, or the context's. After commit succeeded the
+// entries are cleaned, and only then Write returns nil: the write may be acknowledged.
+//
+// Errors: commit's own, unchanged. If it is not shard.ErrOutcomeUnknown, nothing was written (commit must see to that). A
+// *CleanError: it IS written; report it as of unknown outcome.
+//
+// ctx bounds commit, together with Config.WriteTimeout. What follows a commit is done even if ctx has ended, in Config.CleanTimeout.
+func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.Context, poisoned func() error) error) error {
+	w := c.newWrite(ctx, refs)
+	defer w.close()
+
+	done := make(chan struct{})
+	var poisonErr error // written before done is closed
+	go func() {
+		defer close(done)
+		poisonErr = w.poison()
+	}()
+	commitCtx, cancel := context.WithTimeout(ctx, c.cfg.WriteTimeout)
+	defer cancel()
+	err := commit(commitCtx, func() error {
+		select {
+		case <-done:
+			return poisonErr
+		case <-commitCtx.Done():
+			return context.Cause(commitCtx)
+		}
+	})
+	<-done // within Config.StepTimeout: what follows must not overtake our own poison
+
+	switch onCommit(err) {
+	case afterClean:
+		err = w.clean()
+	case afterLift:
+		w.lift()
+		c.metrics.writesFailed.Inc()
+		return err
+	}
+	c.detach(refs)
+	if err != nil {
+		c.metrics.writesUnknown.Inc()
+		return err
+	}
+	c.metrics.writes.Inc()
+	return nil
+}
+
+// write is what one Write keeps: its poison, and the servers that it put it on. They are kept because an entry must be cleaned on the
+// very process that was poisoned: another one that was configured since does not show what the old one holds.
+type write struct {
+	c      *Cache
+	ctx    context.Context // the caller's, but it does not end with it
+	refs   []Ref
+	pinned []*server
+	mark   []byte
+}
+
+func (c *Cache) newWrite(ctx context.Context, refs []Ref) *write {
+	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs))}
+	w.mark = AppendPoison(make([]byte, 0, HeaderSize), c.tokens.next())
+	for i, r := range refs {
+		w.pinned[i] = c.servers.acquire(r.Server)
+	}
+	return w
+}
+
+func (w *write) close() {
+	for _, srv := range w.pinned {
+		if srv != nil {
+			w.c.servers.release(srv)
+		}
+	}
+}
+
+// poison puts poison in the place of whatever is there, on every ref.
+func (w *write) poison() error {
+	steps := make([]*step, len(w.refs))
+	for i, r := range w.refs {
+		if w.pinned[i] == nil {
+			return &ServerError{Server: r.Server, Err: ErrUnknownServer}
+		}
+		cmd := redis.NewStatusCmd(w.ctx, "SET", r.Name, w.mark, "PX", w.c.cfg.PoisonTTL.Milliseconds())
+		steps[i] = &step{srv: w.pinned[i], cmd: cmd}
+	}
+	w.c.exec(w.ctx, steps)
+	for i, s := range steps {
+		if err := s.cmd.Err(); err != nil {
+			return &ServerError{Server: w.refs[i].Server, Err: err}
+		}
+	}
+	return nil
+}
+
+// clean deletes whatever is there, unless it is another writer's poison, and tries until it is done everywhere.
+func (w *write) clean() error {
+	ctx, cancel := context.WithTimeout(w.ctx, w.c.cfg.CleanTimeout)
+	defer cancel()
+	left := make([]int, len(w.refs))
+	for i := range left {
+		left[i] = i
+	}
+	for pause := firstCleanPause; ; pause = min(2*pause, lastCleanPause) {
+		failed, err := w.cleanOnce(ctx, left)
+		if err == nil {
+			return nil
+		}
+		left = failed
+		if ctx.Err() == nil {
+			sleep(ctx, pause)
+		}
+		if ctx.Err() != nil {
+			cerr := &CleanError{Err: err}
+			for _, i := range left {
+				cerr.Refs = append(cerr.Refs, w.refs[i])
+			}
+			w.c.metrics.cleanFailures.Add(float64(len(left)))
+			w.c.log.Warn("a committed write could not be cleaned in time", "error", cerr)
+			return cerr
+		}
+	}
+}
+
+// cleanOnce tries the refs with the given indexes, and returns those that failed and the first failure.
+func (w *write) cleanOnce(ctx context.Context, idx []int) (failed []int, err error) {
+	steps := make([]*step, 0, len(idx))
+	of := make([]int, 0, len(idx))
+	for _, i := range idx {
+		srv := w.server(i)
+		if srv == nil {
+			failed, err = append(failed, i), &ServerError{Server: w.refs[i].Server, Err: ErrUnknownServer}
+			continue
+		}
+		steps = append(steps, &step{srv: srv, script: w.c.scripts.clean, name: w.refs[i].Name, args: []any{w.mark}})
+		of = append(of, i)
+	}
+	w.c.exec(ctx, steps)
+	for n, s := range steps {
+		if _, e := s.number(); e != nil {
+			failed = append(failed, of[n])
+			if err == nil {
+				err = &ServerError{Server: w.refs[of[n]].Server, Err: e}
+			}
+		}
+	}
+	return failed, err
+}
+
+// server returns the way to the process that was poisoned. If it has another address or password now, that one is taken.
+func (w *write) server(i int) *server {
+	now := w.c.servers.acquire(w.refs[i].Server)
+	old := w.pinned[i]
+	if now == nil {
+		return old
+	}
+	if old != nil && now.cfg.RunID != old.cfg.RunID {
+		w.c.servers.release(now)
+		return old
+	}
+	if old != nil {
+		w.c.servers.release(old)
+	}
+	w.pinned[i] = now
+	return now
+}
+
+// lift deletes our own poison, so that readers fill again at once. If it fails the poison expires.
+func (w *write) lift() {
+	var steps []*step
+	for i, r := range w.refs {
+		if w.pinned[i] != nil {
+			steps = append(steps, &step{srv: w.pinned[i], script: w.c.scripts.release, name: r.Name, args: []any{w.mark}})
+		}
+	}
+	w.c.exec(w.ctx, steps)
+	for _, s := range steps {
+		if _, err := s.number(); err != nil {
+			w.c.metrics.liftFailures.Inc()
+		}
+	}
+}
