@@ -1,5 +1,7 @@
 package resp
 
+//go:generate go test -run ^TestTable$ -update
+
 // Flags say how a command behaves, as Redis's COMMAND lists them.
 type Flags uint32
 
@@ -82,7 +84,7 @@ func Lookup(name []byte) *CommandInfo {
 	if len(name) > longestName {
 		return nil
 	}
-	c := &table[lookupIndex[hashName(name)]]
+	c := &table[lookupIndex[hashName(lookupSeed, name)]]
 	if !equalFold(name, c.Name) {
 		return nil
 	}
@@ -90,8 +92,8 @@ func Lookup(name []byte) *CommandInfo {
 }
 
 // hashName is free of collisions over the names of the table, so that one comparison decides. Bit 0x20 is set to make letters small.
-func hashName(name []byte) uint32 {
-	h := uint32(lookupSeed)
+func hashName(seed uint32, name []byte) uint32 {
+	h := seed
 	for _, c := range name {
 		h = (h ^ uint32(c|0x20)) * lookupPrime
 	}

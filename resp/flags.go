@@ -4,7 +4,7 @@ package resp
 const (
 	FlagWrite Flags = 1 << iota
 	FlagReadonly
-	FlagDenyOOM
+	FlagDenyoom
 	FlagModule
 	FlagAdmin
 	FlagPubsub
@@ -21,7 +21,7 @@ const (
 	FlagNoMandatoryKeys
 	FlagNoAsyncLoading
 	FlagNoMulti // not inside MULTI
-	FlagMovableKeys
+	FlagMovablekeys
 	FlagAllowBusy
 )
 
