@@ -1,7 +1,9 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -14,13 +16,7 @@ type Hint struct {
 
 // Compare orders hints: negative when h is lower than o, 0 when they are equal, positive when h is higher.
 func (h Hint) Compare(o Hint) int {
-	switch {
-	case h.Epoch != o.Epoch && h.Epoch < o.Epoch, h.Epoch == o.Epoch && h.Digest < o.Digest:
-		return -1
-	case h == o:
-		return 0
-	}
-	return 1
+	return cmp.Or(cmp.Compare(h.Epoch, o.Epoch), strings.Compare(h.Digest, o.Digest))
 }
 
 func (h Hint) String() string { return fmt.Sprintf("%d/%s", h.Epoch, h.Digest) }
