@@ -90,10 +90,16 @@ func (b *bidders) assign(table []uint16, capacity []int) {
 func (b *bidders) favourite(vnode uint16, holdings []holding) (int, bid) {
 	at, best := -1, bid{}
 	mix := vnodeMix(vnode)
+	var bestRank uint16
 	for i := range b.list {
-		c := b.bid(&b.list[i], vnode, mix)
+		n := &b.list[i]
+		rank := n.rank.at(vnode)
+		if at >= 0 && rank > bestRank && n.weight <= best.weight {
+			continue // a higher draw and no more weight: it cannot win, and most bids end here
+		}
+		c := b.bid(n, rank, mix)
 		if (at < 0 || c.before(best)) && holdings[i].accepts(c.cost) {
-			at, best = i, c
+			at, best, bestRank = i, c, rank
 		}
 	}
 	return at, best

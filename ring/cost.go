@@ -63,14 +63,14 @@ func newBidders(nodes []Node, salt string) *bidders {
 // vnodeMix spreads the vnode's number over 64 bits; bids of one vnode share it.
 func vnodeMix(vnode uint16) uint64 { return mix64((uint64(vnode) + 1) * golden) }
 
-// bid returns what the vnode costs the node. mix is vnodeMix(vnode).
+// bid returns what a vnode costs the node. rank is n.rank.at(vnode) and mix is vnodeMix(vnode).
 //
 // The draw u lies in (0,1): its first 16 bits are the node's rank of the vnode, the rest is filled by a hash, so that two nodes of
 // equal rank do not always meet in a tie. With u uniform, -ln(1-u)/weight is exponential with rate weight, hence the least of them is
 // the node's with probability weight / sum.
-func (b *bidders) bid(n *bidder, vnode uint16, mix uint64) bid {
+func (b *bidders) bid(n *bidder, rank uint16, mix uint64) bid {
 	fill := mix64(n.identity^mix) >> (64 - fillBits)
-	draw := uint64(n.rank.at(vnode))<<(fillBits+1) | fill<<1 | 1
+	draw := uint64(rank)<<(fillBits+1) | fill<<1 | 1
 	cost := drawBits<<logFraction - b.log.log2(1<<drawBits-draw)
 	return bid{cost: cost, weight: n.weight, node: n.node}
 }

@@ -14,7 +14,8 @@ func (p *Placement) Heirs(vnode uint16, n int) []uint16 {
 	best := make([]bid, 0, n)
 	mix := vnodeMix(vnode)
 	for i := range p.bidders.list {
-		b := p.bidders.bid(&p.bidders.list[i], vnode, mix)
+		n := &p.bidders.list[i]
+		b := p.bidders.bid(n, n.rank.at(vnode), mix)
 		if b.node == owner {
 			continue
 		}

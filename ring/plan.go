@@ -102,7 +102,7 @@ func release(table []uint16, held, target []int, b *bidders) {
 		}
 		s := seat{vnode: uint16(v)}
 		if n := bidderOf[owner]; n != nil {
-			s.cost = b.bid(n, s.vnode, vnodeMix(s.vnode)).cost
+			s.cost = b.bid(n, n.rank.at(s.vnode), vnodeMix(s.vnode)).cost
 		}
 		surplus[owner] = append(surplus[owner], s)
 	}
