@@ -1,0 +1,271 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// designed is the example of the README.
+const designed = `
+name: app-1
+redis:   { listen: "127.0.0.1:6380", password: "env:RINGSIDE_PASSWORD", max_clients: 10000 }
+admin:   { listen: "127.0.0.1:6381", token: "file:token" }
+gossip:  { listen: "0.0.0.0:7946", join: ["ringside.default.svc:7946"], keys: [], cluster: prod }
+catalog: { dsn: "postgres://ringside@pg-0/app" }
+caches:
+  - { name: c1, addr: "10.0.0.1:6379", weight: 1 }
+  - { name: c2, addr: "10.0.0.2:6379", weight: 0, username: u, password: own, tls: { ca: ca.pem } }
+default_cache: { username: ringside, password: "env:CACHE_PASSWORD", tls: { server_name: cache } }
+shards:
+  - { name: s1, dsn: "postgres://ringside:pw1@pg-1/app", weight: 1, max_connections: 64 }
+  - { name: s2, dsn: "env:S2_DSN" }
+keyspaces:
+  - { name: user,  pattern: "user:{id:int}", table: users, value: row, ttl: 10m, negative_ttl: 5s }
+  - { name: order, pattern: "order:{tenant}:{id:int}", shard_by: tenant, table: orders, ttl: 1m }
+view_ttl: 2s
+limits: { value: 1MiB, shard_queue_wait: 1.5s }
+`
+
+// testMachine is one on which a file "token" and a few variables exist.
+func testMachine() machine {
+	env := map[string]string{
+		"RINGSIDE_PASSWORD": "red1s-secret", "CACHE_PASSWORD": "cache-secret", "HOME": "/home/ada",
+		"S2_DSN": "host=pg-2 user=ringside password='two secrets' dbname=app",
+	}
+	return machine{host: "App-1", getenv: func(name string) string { return env[name] }}
+}
+
+// folder returns the path of a configuration in a folder that has the files of the designed one.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"token": "t0ken-secret\n", "ca.pem": "", "empty": "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "ringside.yaml")
+}
+
+func TestParse(t *testing.T) {
+	path := folder(t)
+	c, err := parse(path, []byte(designed), testMachine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal := func(what string, got, want any) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s is %v, want %v", what, got, want)
+		}
+	}
+	equal("name", c.Name, "app-1")
+	equal("data_dir", c.DataDir, "/home/ada/.local/state/ringside/app-1")
+	equal("redis.password", string(c.Redis.Password), "red1s-secret")
+	equal("admin.token", string(c.Admin.Token), "t0ken-secret")
+	equal("gossip.join", strings.Join(c.Gossip.Join, " "), "ringside.default.svc:7946")
+	equal("gossip.cluster", c.Gossip.Cluster, "prod")
+	equal("caches[0].password", string(c.Caches[0].Password), "cache-secret")
+	equal("caches[0].username", c.Caches[0].Username, "ringside")
+	equal("caches[0].tls", *c.Caches[0].TLS, TLS{ServerName: "cache"})
+	equal("caches[1].password", string(c.Caches[1].Password), "own")
+	equal("caches[1].username", c.Caches[1].Username, "u")
+	equal("caches[1].tls", *c.Caches[1].TLS, TLS{CA: filepath.Join(filepath.Dir(path), "ca.pem")})
+	equal("caches[1].weight", c.Caches[1].Weight, 0)
+	equal("shards[0].dsn", string(c.Shards[0].DSN), "postgres://ringside:pw1@pg-1/app")
+	equal("shards[1]", c.Shards[1], Shard{"s2", "host=pg-2 user=ringside password='two secrets' dbname=app", 1, 64})
+	equal("keyspaces[0].negative_ttl", c.Keyspaces[0].NegativeTTL, 5*time.Second)
+	equal("keyspaces[1]", c.Keyspaces[1], Keyspace{"order", "order:{tenant}:{id:int}", "orders", "row", "tenant", time.Minute, 0})
+	equal("compiled", c.Set().ByName("user").String(), "user (user:{id:int})")
+	equal("compiled shard_by", c.Set().ByName("user").ShardBy, "id")
+	equal("limits", c.Limits, Limits{1 << 20, 128 << 20, 256 << 20, 1024, 8192, 1024, 1500 * time.Millisecond})
+	equal("view_ttl", c.ViewTTL, 2*time.Second)
+	equal("consistency", c.Consistency, "bounded")
+}
+
+func TestAt(t *testing.T) {
+	path := folder(t)
+	c, err := parse(path, []byte(designed), testMachine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("no column id")
+	for at, want := range map[string]string{
+		"keyspaces[0].table":   "15:58",
+		"keyspaces[1].value":   "16:5", // a default: the keyspace
+		"catalog.dsn":          "6:17",
+		"log.level":            "2:1", // nothing around it is in the file
+		"shards[1]":            "13:5",
+		"keyspaces[7].pattern": "15:3",
+	} {
+		err := c.At(at, cause)
+		if want := path + ":" + want + ": no column id"; err.Error() != want || !errors.Is(err, cause) {
+			t.Errorf("%s: got %v, want %s", at, err, want)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := parse("f", []byte("redis: {}\n"), testMachine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "app-1" {
+		t.Errorf("name is %q, want the host name in lower case", c.Name)
+	}
+	if c.Redis.Listen != "127.0.0.1:6380" || c.Admin.Listen != "127.0.0.1:6381" || c.Gossip.Listen != "0.0.0.0:7946" || c.Redis.MaxClients != 10000 {
+		t.Errorf("listens by default on %+v, %+v, %+v", c.Redis, c.Admin, c.Gossip)
+	}
+	if c.Set() == nil || len(c.Set().Keyspaces()) != 0 {
+		t.Error("no set of keyspaces, want an empty one")
+	}
+}
+
+func TestListenIsMadeNumeric(t *testing.T) {
+	for _, test := range []struct{ in, want string }{
+		{"localhost:1", "127.0.0.1:1"}, {"[::1]:1", "[::1]:1"}, {":1", "0.0.0.0:1"}, {"127.0.0.1:0", "127.0.0.1:0"},
+		{"unix:/run/r.sock", "unix:/run/r.sock"},
+	} {
+		text := fmt.Sprintf("redis: { listen: %q, password: x }\n", test.in)
+		c, err := parse("f", []byte(text), testMachine())
+		if err != nil || c.Redis.Listen != test.want {
+			t.Errorf("%s: %+v, %v", test.in, c, err)
+		}
+	}
+}
+
+func TestDataDir(t *testing.T) {
+	for _, test := range []struct {
+		env  string
+		root bool
+		text string
+		want string
+	}{
+		{"HOME=/h", false, "name: a", "/h/.local/state/ringside/a"},
+		{"HOME=/h", true, "name: a", "/var/lib/ringside/a"},
+		{"XDG_STATE_HOME=/x", true, "name: a", "/x/ringside/a"},
+		{"STATE_DIRECTORY=/s", false, "name: a", "/s"},
+		{"HOME=/h", false, "data_dir: /d", "/d"},
+		{"HOME=/h", false, "data_dir: d", "etc/d"},
+	} {
+		key, value, _ := strings.Cut(test.env, "=")
+		m := machine{host: "h", root: test.root, getenv: func(name string) string {
+			return map[string]string{key: value}[name]
+		}}
+		c, err := parse("etc/f", []byte(test.text), m)
+		if err != nil || c.DataDir != test.want {
+			t.Errorf("%s: %v, %v; want %s", test.env, c, err, test.want)
+		}
+	}
+}
+
+func TestMasked(t *testing.T) {
+	path := folder(t)
+	c, err := parse(path, []byte(designed+"gossip: {}"), testMachine())
+	if err == nil {
+		t.Fatal("a key given twice was accepted")
+	}
+	c, err = parse(path, []byte(designed), testMachine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(c.Masked())
+	want := strings.ReplaceAll(`name: app-1
+data_dir: /home/ada/.local/state/ringside/app-1
+redis:
+  listen: 127.0.0.1:6380
+  password: '***'
+  max_clients: 10000
+admin:
+  listen: 127.0.0.1:6381
+  token: '***'
+gossip:
+  listen: 0.0.0.0:7946
+  join:
+    - ringside.default.svc:7946
+  cluster: prod
+catalog:
+  dsn: postgres://ringside@pg-0/app
+default_cache:
+  username: ringside
+  password: '***'
+  tls:
+    server_name: cache
+caches:
+  - {name: c1, addr: '10.0.0.1:6379', weight: 1, username: ringside, password: '***', tls: {server_name: cache}}
+  - {name: c2, addr: '10.0.0.2:6379', weight: 0, username: u, password: '***', tls: {ca: DIR/ca.pem}}
+shards:
+  - {name: s1, dsn: 'postgres://ringside:***@pg-1/app', weight: 1, max_connections: 64}
+  - {name: s2, dsn: host=pg-2 user=ringside password=*** dbname=app, weight: 1, max_connections: 64}
+keyspaces:
+  - {name: user, pattern: 'user:{id:int}', table: users, value: row, shard_by: id, ttl: 10m, negative_ttl: 5s}
+  - {name: order, pattern: 'order:{tenant}:{id:int}', table: orders, value: row, shard_by: tenant, ttl: 1m, negative_ttl: 0s}
+view_ttl: 2s
+when_shard_unreachable: serve
+consistency: bounded
+loops: 0
+limits:
+  value: 1MiB
+  request: 128MiB
+  output: 256MiB
+  pipeline: 1024
+  row_operations: 8192
+  shard_queue: 1024
+  shard_queue_wait: 1.5s
+log:
+  level: info
+  format: text
+`, "DIR", filepath.Dir(path))
+	if text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	again, err := parse(path, []byte(text), testMachine())
+	if err != nil {
+		t.Fatalf("what is printed is no configuration: %v", err)
+	}
+	if string(again.Masked()) != text {
+		t.Errorf("what is printed does not stay the same:\n%s", again.Masked())
+	}
+}
+
+// TestNoSecretIsPrinted formats a configuration in every way that a log line might.
+func TestNoSecretIsPrinted(t *testing.T) {
+	c, err := parse(folder(t), []byte(designed), testMachine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		text := fmt.Sprintf(verb, *c) + fmt.Sprintf(verb, c.Shards) + fmt.Sprintf(verb, c.Redis.Password)
+		for _, secret := range []string{"red1s-secret", "t0ken-secret", "cache-secret", "pw1", "two secrets", "own", "72656431732d736563726574"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s prints %q", verb, secret)
+			}
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := folder(t)
+	if _, err := Load(path, os.Getenv); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("name: a\ndata_dir: d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path, os.Getenv)
+	if err != nil || c.DataDir != filepath.Join(filepath.Dir(path), "d") {
+		t.Errorf("got %v, %v", c, err)
+	}
+	if err := os.WriteFile(path, make([]byte, maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, os.Getenv); err == nil || !strings.HasSuffix(err.Error(), "is longer than 1048576 bytes") {
+		t.Errorf("a file that is too long: %v", err)
+	}
+}
