@@ -97,7 +97,7 @@ func TestAt(t *testing.T) {
 	}
 	cause := errors.New("no column id")
 	for at, want := range map[string]string{
-		"keyspaces[0].table":   "15:58",
+		"keyspaces[0].table":   "15:53",
 		"keyspaces[1].value":   "16:5", // a default: the keyspace
 		"catalog.dsn":          "6:17",
 		"log.level":            "2:1", // nothing around it is in the file
