@@ -46,14 +46,17 @@ func reason(err error) string {
 	return "unreachable"
 }
 
-// unusable reports whether the next read would fail alike, and later rather than at once: then the server is not tried for a while.
-func unusable(err error) bool {
+// fate says what an error means for the reads that follow: those that would fail alike, and late rather than at once, do without the
+// server for a while.
+func fate(err error) outcome {
 	if err == nil || errors.Is(err, redis.Nil) {
-		return false
+		return answered
 	}
 	switch reason(err) {
 	case "timeout", "unreachable", "incarnation":
-		return true
+		return failed
+	case "busy":
+		return unknown
 	}
-	return false
+	return answered
 }

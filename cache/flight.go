@@ -72,7 +72,11 @@ func (c *Cache) fly(group []*flight) {
 			switch onAsk(f.asked) {
 			case actServe:
 				c.metrics.hits.Inc()
-				c.land(f, Result{Value: Value{Found: f.asked.kind == KindValue, Body: Body(f.reply), Source: Hit}}, f.asOf)
+				v := Value{Source: Hit}
+				if f.asked.kind == KindValue {
+					v.Found, v.Body = true, Body(f.reply)
+				}
+				c.land(f, Result{Value: v}, f.asOf)
 			case actFill:
 				c.metrics.misses.Inc()
 				load = append(load, f)

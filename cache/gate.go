@@ -30,12 +30,23 @@ func (g *gate) pass(now time.Time) bool {
 	return true
 }
 
+// outcome is how a try of a server ended.
+type outcome uint8
+
+const (
+	answered outcome = iota
+	failed
+	unknown // it was not tried: all connections were in use
+)
+
 // report tells how a try ended.
-func (g *gate) report(failed bool, now time.Time) {
+func (g *gate) report(o outcome, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case !failed:
+	case o == unknown:
+		return
+	case o == answered:
 		g.pause, g.trial = 0, false
 		return
 	case g.pause == 0:

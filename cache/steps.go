@@ -41,7 +41,9 @@ func (c *Cache) ask(ctx context.Context, flights []*flight) {
 	for i, f := range of {
 		reply, err := sent[i].cmd.(*redis.StringCmd).Bytes()
 		wrongType := redis.HasErrorPrefix(err, "WRONGTYPE")
-		f.srv.gate.report(unusable(err), time.Now())
+		if ctx.Err() == nil { // else it was our time that ended
+			f.srv.gate.report(fate(err), time.Now())
+		}
 		switch {
 		case errors.Is(err, redis.Nil):
 			f.asked.missing = true
@@ -108,7 +110,9 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 		ends[i].stillThere = err == nil && n == 1
 		switch {
 		case err != nil:
-			flights[i].srv.gate.report(unusable(err), time.Now())
+			if ctx.Err() == nil {
+				flights[i].srv.gate.report(fate(err), time.Now())
+			}
 			c.log.Debug("ending a lease", "server", flights[i].ref.Server, "error", err)
 		case ends[i].ending == endRelease:
 			c.metrics.released.Inc()

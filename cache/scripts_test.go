@@ -1,0 +1,117 @@
+package cache
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"ringside/internal/realredis"
+)
+
+// TestScriptsOnEveryEntry runs each script against each state that an entry can be in: the transitions of the protocol, whole.
+func TestScriptsOnEveryEntry(t *testing.T) {
+	r := realredis.T(t)
+	s := newSidecar(t, testConfig(), r)
+	db := admin(t, r)
+	srv := s.servers.acquire("c1")
+	defer s.servers.release(srv)
+
+	now := time.Now()
+	ours, theirs := Token{1}, Token{2}
+	value := string(AppendValue(nil, now, now, []byte("old")))
+	entries := map[string]string{
+		"nothing":       "",
+		"value":         value,
+		"absent":        string(AppendAbsent(nil, now, now)),
+		"our lease":     string(AppendLease(nil, ours)),
+		"their lease":   string(AppendLease(nil, theirs)),
+		"our poison":    string(AppendPoison(nil, ours)),
+		"their poison":  string(AppendPoison(nil, theirs)),
+		"malformed":     "?",
+		"short poison":  string(AppendPoison(nil, ours)[:9]),
+		"longer poison": string(AppendPoison(nil, ours)) + "x",
+		"another type":  "",
+	}
+	fill := string(AppendValue(nil, now, now, []byte("new")))
+	const keeps = "\x00"
+	for _, tc := range []struct {
+		name   string
+		script *script
+		args   []any
+		after  map[string]string // what is there afterwards; default is what stands under ""
+	}{
+		{"fill", s.scripts.fill, []any{AppendLease(nil, ours), fill, 60000}, map[string]string{"": keeps, "our lease": fill}},
+		{"release", s.scripts.release, []any{AppendLease(nil, ours)}, map[string]string{"": keeps, "our lease": ""}},
+		{"lift", s.scripts.release, []any{AppendPoison(nil, ours)}, map[string]string{"": keeps, "our poison": ""}},
+		{"clean", s.scripts.clean, []any{AppendPoison(nil, ours)}, map[string]string{"": "", "their poison": keeps}},
+		{"discard", s.scripts.discard, []any{"?"}, map[string]string{"": keeps, "malformed": "", "another type": ""}},
+	} {
+		for state, before := range entries {
+			t.Run(tc.name+" on "+state, func(t *testing.T) {
+				db.Del(ctxb, "k")
+				switch {
+				case state == "another type":
+					db.LPush(ctxb, "k", "x")
+				case before != "":
+					db.Set(ctxb, "k", before, 0)
+				}
+				st := &step{srv: srv, script: tc.script, name: "k", args: tc.args}
+				s.exec(ctxb, []*step{st})
+				n, err := st.number()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, given := tc.after[state]
+				if !given {
+					want = tc.after[""]
+				}
+				got, err := db.Get(ctxb, "k").Result()
+				if state == "another type" {
+					if exists := db.Exists(ctxb, "k").Val() == 1; exists != (want == keeps) {
+						t.Fatalf("exists: %v (answer %d)", exists, n)
+					}
+					return
+				}
+				if errors.Is(err, redis.Nil) {
+					got, err = "", nil
+				}
+				if want == keeps {
+					want = before
+				}
+				if err != nil || got != want {
+					t.Fatalf("%q became %q (%v, answer %d), want %q", before, got, err, n, want)
+				}
+				if changed := got != before; changed != (n == 1) {
+					t.Fatalf("answer %d, changed %v", n, changed)
+				}
+			})
+		}
+	}
+	db.Set(ctxb, "k", string(AppendLease(nil, ours)), time.Second)
+	s.exec(ctxb, []*step{{srv: srv, script: s.scripts.fill, name: "k", args: []any{AppendLease(nil, ours), fill, 60000}}})
+	if ttl := db.PTTL(ctxb, "k").Val(); ttl < 59*time.Second || ttl > time.Minute {
+		t.Errorf("a filled entry lives %v", ttl)
+	}
+}
+
+func TestScriptsSurviveScriptFlush(t *testing.T) {
+	r := realredis.T(t)
+	s := newSidecar(t, testConfig(), r)
+	db := admin(t, r)
+	reg := new(row)
+	for i := range 3 {
+		ref := Ref{"c1", "rs:1.0:k"}
+		if err := s.Write(ctxb, []Ref{ref}, reg.writer); err != nil {
+			t.Fatal(err)
+		}
+		db.ScriptFlush(ctxb)
+		v, err := s.Read(ctxb, ref, time.Minute, 0, reg.loader)
+		wantVersion(t, v, err, i+1)
+		if v.Source != Filled {
+			t.Fatalf("source %s after SCRIPT FLUSH", v.Source)
+		}
+		db.ScriptFlush(ctxb)
+	}
+}
