@@ -1,0 +1,48 @@
+# What a developer and CI call. `make demo` is the place to start; CONTRIBUTING.md says more.
+
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+TESTFLAGS   ?=
+TIMEOUT     ?= 10m
+FUZZTIME    ?= 30s
+BENCH       ?= .
+ARGS        ?=
+
+.PHONY: build demo test vet lint fmt-check bench fuzz clean
+
+build: ## bin/ringside, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ringside ./cmd/ringside
+
+demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' and so on
+	@scripts/setup
+	@$(MAKE) --no-print-directory build
+	@exec bin/ringside demo $(ARGS)
+
+test: ## all tests with the race detector; TESTFLAGS='-run X' and so on
+	@scripts/setup race
+	$(GO) vet ./...
+	@scripts/gotest -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+vet: # both systems: what the other one builds must compile here too
+	GOOS=linux $(GO) vet ./...
+	GOOS=darwin $(GO) vet ./...
+
+lint: fmt-check vet
+	$(GO) run $(STATICCHECK) ./...
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo 'lint: shellcheck is not installed; the scripts were not checked'; fi
+
+fmt-check:
+	@unformatted="$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l)"; \
+	if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
+
+bench: ## BENCH='Lookup' chooses
+	@scripts/setup bench
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./...
+
+fuzz: ## every fuzz target, FUZZTIME each
+	@scripts/setup
+	@scripts/fuzz $(FUZZTIME)
+
+clean:
+	rm -rf bin
