@@ -2,6 +2,8 @@ package resp
 
 //go:generate go test -run ^TestTable$ -update
 
+import "encoding/binary"
+
 // Flags say how a command behaves, as Redis's COMMAND lists them.
 type Flags uint32
 
@@ -91,16 +93,26 @@ func Lookup(name []byte) *CommandInfo {
 	return c
 }
 
-// hashName is free of collisions over the names of the table, so that one comparison decides. Bit 0x20 is set to make letters small.
-func hashName(seed uint32, name []byte) uint32 {
-	h := seed
-	for _, c := range name {
-		h = (h ^ uint32(c|0x20)) * lookupPrime
+// hashName is free of collisions over the names of the table under lookupSeed, so that one comparison decides. It reads both ends of
+// the name, which overlap in a short one. Bit 0x20 is set to make letters small.
+func hashName(seed uint64, name []byte) uint64 {
+	const (
+		small = 0x2020202020202020
+		mix   = 0x9e3779b97f4a7c15
+	)
+	var head, tail uint64
+	switch n := len(name); {
+	case n >= 8:
+		head, tail = binary.LittleEndian.Uint64(name), binary.LittleEndian.Uint64(name[n-8:])
+	case n >= 4:
+		head, tail = uint64(binary.LittleEndian.Uint32(name)), uint64(binary.LittleEndian.Uint32(name[n-4:]))
+	case n > 0:
+		head, tail = uint64(name[0]), uint64(name[n/2])<<8|uint64(name[n-1])
 	}
-	return h >> (32 - lookupBits)
+	h := (head|small)*mix ^ seed
+	h = (h ^ h>>32 ^ (tail | small)) * mix
+	return (h ^ h>>29) * mix >> (64 - lookupBits)
 }
-
-const lookupPrime = 16777619 // of FNV-1a
 
 // Sub finds a subcommand by its name without the container's, in any case; nil when there is none.
 func (c *CommandInfo) Sub(name []byte) *CommandInfo {

@@ -16,16 +16,17 @@ const (
 
 // Keys appends the positions of all keys in args to dst, in the order in which Redis finds them; args is the whole call, name first. A
 // command without keys, or called with none, adds nothing. The number of arguments must have been checked (Resolve). The error is
-// ErrKeys.
+// ErrKeys, and nothing is added then.
 func (c *CommandInfo) Keys(args [][]byte, dst []int) ([]int, error) {
 	switch c.special {
 	case specialSort:
 		return sortKeys(args, dst), nil
 	case specialGeo:
-		return geoKeys(args, dst), nil
+		return geoKeys(args, c.KeySpecs[1].StartFrom, dst), nil
 	case specialMigrate:
-		return migrateKeys(args, dst), nil
+		return migrateKeys(args, dst)
 	}
+	before := len(dst)
 	for i := range c.KeySpecs {
 		spec := &c.KeySpecs[i]
 		if spec.Flags.Has(KeyNotKey) || spec.Begin == BeginUnknown {
@@ -33,7 +34,7 @@ func (c *CommandInfo) Keys(args [][]byte, dst []int) ([]int, error) {
 		}
 		first, last, ok := spec.place(args)
 		if !ok {
-			return dst, ErrKeys
+			return dst[:before], ErrKeys
 		}
 		for k := first; k <= last; k += spec.Step {
 			dst = append(dst, k)
@@ -71,7 +72,7 @@ func (s *KeySpec) place(args [][]byte) (first, last int, ok bool) {
 	default:
 		last = len(args) + s.Last
 	}
-	return first, last, first <= last && last < len(args)
+	return first, last, last < len(args)
 }
 
 func findKeyword(args [][]byte, from int, upper string) int {
@@ -120,11 +121,12 @@ func sortKeys(args [][]byte, dst []int) []int {
 	return dst
 }
 
-// geoKeys: GEORADIUS key lon lat radius unit [options] [STORE dst] [STOREDIST dst]; GEORADIUSBYMEMBER has one argument less.
-func geoKeys(args [][]byte, dst []int) []int {
+// geoKeys: GEORADIUS key lon lat radius unit [options] [STORE dst] [STOREDIST dst]; GEORADIUSBYMEMBER has one argument less before the
+// options.
+func geoKeys(args [][]byte, options int, dst []int) []int {
 	dst = append(dst, 1)
 	store := 0
-	for i := 5; i+1 < len(args); i++ {
+	for i := options; i+1 < len(args); i++ {
 		if isWord(args[i], "STORE") || isWord(args[i], "STOREDIST") {
 			i++
 			store = i
@@ -137,7 +139,7 @@ func geoKeys(args [][]byte, dst []int) []int {
 }
 
 // migrateKeys: MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH p | AUTH2 u p] [KEYS key ...].
-func migrateKeys(args [][]byte, dst []int) []int {
+func migrateKeys(args [][]byte, dst []int) ([]int, error) {
 	for i := 6; i < len(args); i++ {
 		switch {
 		case isWord(args[i], "AUTH"):
@@ -146,15 +148,15 @@ func migrateKeys(args [][]byte, dst []int) []int {
 			i += 2
 		case isWord(args[i], "KEYS"):
 			if len(args[3]) > 0 {
-				return dst // a syntax error: Redis will say so
+				return dst, ErrKeys // both forms at once
 			}
 			for k := i + 1; k < len(args); k++ {
 				dst = append(dst, k)
 			}
-			return dst
+			return dst, nil
 		}
 	}
-	return append(dst, 3)
+	return append(dst, 3), nil
 }
 
 // ReadsByPattern tells a SORT or SORT_RO that reads keys which are not among its arguments: BY or GET with a pattern. Such a call gives

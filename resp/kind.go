@@ -24,6 +24,52 @@ const (
 	KindAttribute Kind = '|'
 )
 
+// String names the kind in words; empty for a byte that begins none.
+func (k Kind) String() string {
+	switch k {
+	case KindSimple:
+		return "status"
+	case KindError:
+		return "error"
+	case KindInt:
+		return "integer"
+	case KindBulk:
+		return "bulk string"
+	case KindArray:
+		return "array"
+	case KindNull:
+		return "null"
+	case KindBool:
+		return "boolean"
+	case KindDouble:
+		return "double"
+	case KindBigNumber:
+		return "big number"
+	case KindBulkError:
+		return "bulk error"
+	case KindVerbatim:
+		return "verbatim string"
+	case KindMap:
+		return "map"
+	case KindSet:
+		return "set"
+	case KindPush:
+		return "push"
+	case KindAttribute:
+		return "attribute"
+	}
+	return ""
+}
+
+func (k Kind) known() bool {
+	switch k {
+	case KindSimple, KindError, KindInt, KindBulk, KindArray, KindNull, KindBool, KindDouble, KindBigNumber, KindBulkError,
+		KindVerbatim, KindMap, KindSet, KindPush, KindAttribute:
+		return true
+	}
+	return false
+}
+
 // The questions below are about one whole reply, as Scanner.Next or Elements.Next delimits it. They look at its first line only and
 // answer "no" to anything else, never panic.
 

@@ -37,3 +37,21 @@ func parseInt(b []byte) (int64, bool) {
 	}
 	return int64(n), true
 }
+
+// shortHeader reads a header line that is there as a whole and has a count of one to seven digits: the kind's byte at pos, the count, CR
+// LF. next is where the line ends, 0 for every other line: those are left to slower and stricter code.
+func shortHeader(buf []byte, pos int) (n, next int) {
+	const digits = 7
+	i := pos + 1
+	for end := min(i+digits, len(buf)); i < end; i++ {
+		d := buf[i] - '0'
+		if d > 9 {
+			break
+		}
+		n = n*10 + int(d)
+	}
+	if i == pos+1 || i+1 >= len(buf) || buf[i] != '\r' || buf[i+1] != '\n' || buf[pos+1] == '0' && i > pos+2 {
+		return 0, 0
+	}
+	return n, i + 2
+}

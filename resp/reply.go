@@ -39,7 +39,7 @@ func (s *Scanner) Next(buf []byte) (int, error) {
 		s.left = 1
 	}
 	for s.left > 0 {
-		if s.end == 0 {
+		if s.end == 0 && !s.shortText(buf) {
 			ok, err := s.token(buf)
 			if !ok {
 				return 0, err
@@ -77,6 +77,19 @@ func (s *Scanner) limit() int {
 	return DefaultMaxReply
 }
 
+// shortText opens a text whose header is plain and there as a whole, as nearly all are.
+func (s *Scanner) shortText(buf []byte) bool {
+	if s.pos >= len(buf) || Kind(buf[s.pos]) != KindBulk {
+		return false
+	}
+	n, next := shortHeader(buf, s.pos)
+	if next == 0 || n > s.limit()-next-2 {
+		return false
+	}
+	s.pos, s.seen, s.end = next, 0, next+n+2
+	return true
+}
+
 // token reads one line at s.pos: a whole reply, the header of a text (s.end is set) or that of an aggregate (a level is opened).
 // False without an error: the line is incomplete.
 func (s *Scanner) token(buf []byte) (bool, error) {
@@ -85,8 +98,9 @@ func (s *Scanner) token(buf []byte) (bool, error) {
 		s.want = len(buf) + 1
 		return false, nil
 	}
-	if s.seen == 0 && !knownKind(Kind(buf[start])) {
-		return false, protocolError("no reply begins with byte " + strconv.QuoteRune(rune(buf[start])))
+	kind := Kind(buf[start])
+	if s.seen == 0 && !kind.known() {
+		return false, protocolError("no reply begins with byte " + strconv.QuoteRune(rune(kind)))
 	}
 	i := bytes.IndexByte(buf[start+s.seen:], '\n')
 	if i < 0 {
@@ -108,7 +122,7 @@ func (s *Scanner) token(buf []byte) (bool, error) {
 		return false, protocolError("a line of the reply does not end with CR LF")
 	}
 	s.pos, s.seen = end+1, 0
-	kind, text := Kind(buf[start]), buf[start+1:end-1]
+	text := buf[start+1 : end-1]
 	switch kind {
 	case KindBulk, KindBulkError, KindVerbatim:
 		return s.text(kind, text)
@@ -127,7 +141,7 @@ func (s *Scanner) text(kind Kind, count []byte) (bool, error) {
 	n, ok := replyCount(count)
 	switch {
 	case !ok || n < 0 && kind != KindBulk || kind == KindVerbatim && n < 4:
-		return false, protocolError("invalid length of a " + kind.String() + " in the reply")
+		return false, protocolError("invalid length of " + kind.String() + " in the reply")
 	case n > s.limit()-s.pos-2:
 		return false, s.tooLong()
 	}
@@ -145,7 +159,7 @@ func (s *Scanner) aggregate(kind Kind, count []byte) (bool, error) {
 	n, ok := replyCount(count)
 	switch {
 	case !ok || n < 0 && kind != KindArray:
-		return false, protocolError("invalid length of a " + kind.String() + " in the reply")
+		return false, protocolError("invalid length of " + kind.String() + " in the reply")
 	case n > s.limit():
 		return false, s.tooLong()
 	case len(s.open) >= maxDepth:
@@ -177,8 +191,6 @@ func replyCount(b []byte) (int, bool) {
 	n, ok := parseInt(b)
 	return int(n), ok && n >= -1 && n <= 1<<31-1
 }
-
-func knownKind(k Kind) bool { return k.String() != "" }
 
 // validLine checks what follows the kind in replies of one line.
 func validLine(kind Kind, text []byte) bool {
@@ -233,41 +245,4 @@ func isDigits(b []byte) bool {
 		}
 	}
 	return len(b) > 0
-}
-
-// String names the kind in words; it is empty for a byte that begins no reply.
-func (k Kind) String() string {
-	switch k {
-	case KindSimple:
-		return "status"
-	case KindError:
-		return "error"
-	case KindInt:
-		return "integer"
-	case KindBulk:
-		return "bulk string"
-	case KindArray:
-		return "array"
-	case KindNull:
-		return "null"
-	case KindBool:
-		return "boolean"
-	case KindDouble:
-		return "double"
-	case KindBigNumber:
-		return "big number"
-	case KindBulkError:
-		return "bulk error"
-	case KindVerbatim:
-		return "verbatim string"
-	case KindMap:
-		return "map"
-	case KindSet:
-		return "set"
-	case KindPush:
-		return "push"
-	case KindAttribute:
-		return "attribute"
-	}
-	return ""
 }

@@ -129,6 +129,10 @@ func (p *Parser) reset() {
 
 // count reads "*<n>\r\n". After true, p.total is the number of arguments to come, 0 for none.
 func (p *Parser) count(buf []byte, limits *Limits) (bool, error) {
+	if n, next := shortHeader(buf, 0); next > 0 && n <= limits.MaxElements && !p.Unauthenticated {
+		p.pos, p.seen, p.total = next, 0, n
+		return true, nil
+	}
 	line, ok := p.line(buf, limits.MaxInline)
 	if !ok {
 		if p.seen > limits.MaxInline {
@@ -150,26 +154,26 @@ func (p *Parser) count(buf []byte, limits *Limits) (bool, error) {
 // bulks reads arguments until all are there (true) or the input ends. Those that it passes go to p.args when the frame is read in one go.
 func (p *Parser) bulks(buf []byte, limits *Limits, fresh bool) (bool, error) {
 	args := p.args[:0]
+	if fresh && cap(args) < p.total {
+		// As many as the input can hold, whatever was announced.
+		args = make([][]byte, 0, min(p.total, len(buf)/len("$0\r\n\r\n")+1))
+	}
 	for p.got < p.total {
 		if p.bulkIn == 0 {
-			line, ok := p.line(buf, limits.MaxInline)
-			if !ok {
-				if p.seen > limits.MaxInline {
-					return false, protocolError("too big bulk count string")
-				}
-				break
-			}
-			if err := p.openBulk(line, limits); err != nil {
+			if err := p.bulkHeader(buf, limits); err != nil {
 				return false, err
 			}
+			if p.bulkIn == 0 {
+				break
+			}
 		}
-		end := p.pos + p.bulkIn - 1
+		start, end := p.pos, p.pos+p.bulkIn-1
 		if len(buf) < end+2 {
 			p.want = end + 2
 			break
 		}
 		if fresh {
-			args = append(args, buf[p.pos:end:end])
+			args = append(args, buf[start:end:end])
 		}
 		if buf[end] != '\r' || buf[end+1] != '\n' {
 			p.odd = true
@@ -181,7 +185,26 @@ func (p *Parser) bulks(buf []byte, limits *Limits, fresh bool) (bool, error) {
 	return p.got == p.total, nil
 }
 
-// openBulk reads the header line of an argument, "$<n>".
+// bulkHeader reads the header line of an argument, "$<n>\r\n", and sets p.bulkIn when it is whole.
+func (p *Parser) bulkHeader(buf []byte, limits *Limits) error {
+	if p.pos < len(buf) && buf[p.pos] == '$' {
+		n, next := shortHeader(buf, p.pos)
+		if next > 0 && n <= limits.MaxBulk && n <= limits.MaxRequest-next-2 && !p.Unauthenticated {
+			p.pos, p.seen, p.bulkIn = next, 0, 1+n
+			return nil
+		}
+	}
+	line, ok := p.line(buf, limits.MaxInline)
+	if ok {
+		return p.openBulk(line, limits)
+	}
+	if p.seen > limits.MaxInline {
+		return protocolError("too big bulk count string")
+	}
+	return nil
+}
+
+// openBulk checks the header line of an argument, "$<n>".
 func (p *Parser) openBulk(line []byte, limits *Limits) error {
 	if len(line) == 0 || line[0] != '$' {
 		got := byte('\r')

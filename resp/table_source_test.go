@@ -168,12 +168,12 @@ func tableSource(t testing.TB, commands []CommandInfo) []byte {
 }
 
 // findSeed looks for a seed under which no two names hash to the same place.
-func findSeed(t testing.TB, commands []CommandInfo) (seed uint32, index [1 << lookupBits]uint8, longest int) {
+func findSeed(t testing.TB, commands []CommandInfo) (seed uint64, index [1 << lookupBits]uint8, longest int) {
 	t.Helper()
 	if len(commands) > 255 {
 		t.Fatalf("%d commands do not fit an index of bytes", len(commands))
 	}
-	for seed = range uint32(1 << 24) {
+	for seed = range uint64(1 << 24) {
 		var taken [1 << lookupBits]bool
 		index = [1 << lookupBits]uint8{}
 		free := true

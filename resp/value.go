@@ -29,7 +29,7 @@ func Decode(buf []byte) (Value, int, error) {
 
 func decode(buf []byte, depth int) (Value, int, error) {
 	end := bytes.IndexByte(buf, '\n')
-	if len(buf) > 0 && Kind(buf[0]).String() == "" {
+	if len(buf) > 0 && !Kind(buf[0]).known() {
 		return Value{}, 0, protocolError("no reply begins with byte " + strconv.QuoteRune(rune(buf[0])))
 	}
 	if end < 0 {
@@ -71,7 +71,7 @@ func decode(buf []byte, depth int) (Value, int, error) {
 func decodeText(v Value, buf []byte, n int) (Value, int, error) {
 	count, ok := replyCount(buf[1 : n-2])
 	if !ok || count < 0 && v.Kind != KindBulk || count < 4 && v.Kind == KindVerbatim {
-		return Value{}, 0, protocolError("invalid length of a " + v.Kind.String() + " in the reply")
+		return Value{}, 0, protocolError("invalid length of " + v.Kind.String() + " in the reply")
 	}
 	if count < 0 {
 		v.Null = true
@@ -94,7 +94,7 @@ func decodeText(v Value, buf []byte, n int) (Value, int, error) {
 func decodeAggregate(v Value, buf []byte, n, depth int) (Value, int, error) {
 	count, ok := replyCount(buf[1 : n-2])
 	if !ok || count < 0 && v.Kind != KindArray {
-		return Value{}, 0, protocolError("invalid length of a " + v.Kind.String() + " in the reply")
+		return Value{}, 0, protocolError("invalid length of " + v.Kind.String() + " in the reply")
 	}
 	if depth >= maxDepth {
 		return Value{}, 0, protocolError("the reply is nested too deeply")
