@@ -2,9 +2,11 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +18,14 @@ import (
 	"ringside/internal/realredis"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it would print each refused connection
+	goleak.VerifyTestMain(m)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // row is a shard made of memory: one register whose value is its version. A load sees what is committed when it runs.
 type row struct {
@@ -102,16 +111,20 @@ func newSidecar(t testing.TB, cfg Config, servers ...*realredis.Server) *sidecar
 	return s
 }
 
+func unchecked(r *realredis.Server) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: r.Addr(), Protocol: 2, MaxRetries: -1, DisableIdentity: true})
+}
+
 // admin is a client without any of our checks.
 func admin(t testing.TB, r *realredis.Server) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: r.Addr(), Protocol: 2, MaxRetries: -1})
+	c := unchecked(r)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 func runIDOf(t testing.TB, r *realredis.Server) string {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: r.Addr(), Protocol: 2, MaxRetries: -1})
+	c := unchecked(r)
 	defer c.Close()
 	id, err := askRunID(context.Background(), c)
 	if err != nil {
@@ -211,4 +224,14 @@ func wantVersion(t testing.TB, v Value, err error, version int) {
 	if err != nil || !v.Found || string(v.Body) != strconv.Itoa(version) {
 		t.Fatalf("got %q (found %v, %s), error %v; want version %d", v.Body, v.Found, v.Source, err, version)
 	}
+}
+
+// sscanLine scans the line of an INFO answer that format fits.
+func sscanLine(info, format string, v ...any) (n int, err error) {
+	for line := range strings.Lines(info) {
+		if n, err = fmt.Sscanf(line, format, v...); err == nil {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("no line fits %q", format)
 }
