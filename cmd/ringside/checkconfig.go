@@ -1,0 +1,16 @@
+package main
+
+import "ringside/sidecar/config"
+
+type checkConfigCmd struct {
+	File string `arg:"" help:"The configuration file."`
+}
+
+func (c *checkConfigCmd) Run(env *environment) error {
+	cfg, err := config.Load(c.File, env.getenv)
+	if err != nil {
+		return err
+	}
+	_, err = env.stdout.Write(cfg.Masked())
+	return err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"ringside/sidecar/config"
+)
+
+// cli lists the subcommands.
+type cli struct {
+	CheckConfig checkConfigCmd `cmd:"" help:"Check a configuration file and print what it comes to, secrets masked."`
+	Ring        ringCmd        `cmd:"" help:"Show the ring: servers, shards and what each owns."`
+	Lookup      lookupCmd      `cmd:"" help:"Say where a key lives."`
+	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
+	Health      healthCmd      `cmd:"" help:"Ask a sidecar whether it is well, for probes: exit 0 or 1."`
+	Version     versionCmd     `cmd:"" help:"Print the version."`
+}
+
+// environment is what a subcommand may use of the world around the program.
+type environment struct {
+	getenv         func(string) string
+	stdout, stderr io.Writer
+}
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal, which asks for an orderly end, the second one ends the program at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run is the program without its process. It returns the exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	env := &environment{getenv: getenv, stdout: stdout, stderr: stderr}
+	command, err := parseArgs(args, env)
+	var helped helpPrinted
+	switch {
+	case errors.As(err, &helped):
+		return int(helped)
+	case err != nil:
+		fmt.Fprintf(stderr, "ringside: %v\nringside: try ringside --help\n", err)
+		return exitUsage
+	}
+	if err := command.Run(ctx, env); err != nil {
+		report(stderr, err)
+		return exitFailed
+	}
+	return exitDone
+}
+
+// command is a parsed command line.
+type command struct{ kong *kong.Context }
+
+// Run runs the subcommand that was named.
+func (c command) Run(ctx context.Context, env *environment) error {
+	c.kong.BindTo(ctx, (*context.Context)(nil))
+	return c.kong.Run(env)
+}
+
+// helpPrinted is the exit code after --help.
+type helpPrinted int
+
+func (helpPrinted) Error() string { return "help was printed" }
+
+func parseArgs(args []string, env *environment) (_ command, err error) {
+	parser, err := kong.New(&cli{},
+		kong.Name("ringside"),
+		kong.Description("A sidecar that speaks Redis in front of Redis caches and PostgreSQL shards on one ring."),
+		kong.Writers(env.stdout, env.stderr),
+		// After printing the help kong wants to exit the process. It must not go on parsing, so the only way out is a panic.
+		kong.Exit(func(code int) { panic(helpPrinted(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		panic("the subcommands are declared wrongly: " + err.Error())
+	}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case helpPrinted:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	parsed, err := parser.Parse(args)
+	return command{parsed}, err
+}
+
+// report prints why a command failed. Faults of a configuration file begin with file:line:col, as editors expect.
+func report(stderr io.Writer, err error) {
+	if faults, ok := errors.AsType[config.Errors](err); ok {
+		fmt.Fprintln(stderr, faults)
+		return
+	}
+	fmt.Fprintf(stderr, "ringside: %v\n", err)
+}
