@@ -35,8 +35,12 @@
 // process by flights, between processes by the lease. P6: every wait has a bound (Config). P7: a cache server that could not be
 // asked is never taken for a missing row: the row is loaded.
 //
-// What it does not promise: a write whose outcome nobody knows (commit lost, sidecar dead) may become visible when its poison has
-// expired; and it invalidates nothing that was changed by others.
+// What it does not promise. All of it concerns writes that were never acknowledged, or not written through here:
+//   - A write whose outcome nobody knows (commit lost, sidecar dead) may become visible only when its poison has expired.
+//   - An entry has one poison. A writer that poisons after another takes its place, and its clean leaves nothing: a reader may then
+//     fill what the first writer is about to replace. The first writer's own clean makes good for that before it is acknowledged; if it
+//     dies between its commit and its clean, the older value stays until its life ends.
+//   - Nothing is invalidated that others changed on the shard.
 //
 // # Imports
 //

@@ -236,7 +236,7 @@ func TestNoOrderOfStepsIsStale(t *testing.T) {
 	w := newWorld(t)
 	for _, sc := range scenarios {
 		for _, warm := range []bool{false, true} {
-			stale, runs := w.explore(warm, 300, sc.steps, sc.make)
+			stale, runs := w.explore(warm, 200, sc.steps, sc.make)
 			t.Logf("%s, warm %v: %d orders", sc.name, warm, runs)
 			if stale != "" {
 				t.Errorf("%s, warm %v: %s", sc.name, warm, stale)
