@@ -52,43 +52,34 @@ func splitInline(line []byte, args [][]byte) ([][]byte, bool) {
 		from := len(text)
 		text = append(text, line[start:i]...)
 		var ok bool
-		if text, i, ok = unquoteWord(line, i, text); !ok {
+		if text, i, ok = unquote(line, i, text); !ok {
 			return args, false
 		}
 		args = append(args, text[from:len(text):len(text)])
 	}
 }
 
-// unquoteWord appends the rest of the word from line[i] on, where a quote is, to text. It returns the index behind the word.
-func unquoteWord(line []byte, i int, text []byte) ([]byte, int, bool) {
-	for i < len(line) && !endsWord(line[i]) {
-		quote := line[i]
+// unquote appends what stands in the quotes that open at line[i] to text. It returns the index behind the closing quote, which must be
+// the end of the word.
+func unquote(line []byte, i int, text []byte) ([]byte, int, bool) {
+	quote := line[i]
+	for i++; i < len(line); {
+		c := line[i]
 		i++
-		if quote != '"' && quote != '\'' {
-			text = append(text, quote)
-			continue
+		if c == quote {
+			return text, i, i == len(line) || isSpace(line[i])
 		}
-		for {
-			if i == len(line) {
-				return text, i, false
+		if c == '\\' && i < len(line) {
+			if quote == '"' {
+				c, i = unescape(line, i)
+			} else if line[i] == '\'' {
+				c = '\''
+				i++
 			}
-			c := line[i]
-			i++
-			if c == quote {
-				return text, i, i == len(line) || isSpace(line[i])
-			}
-			if c == '\\' && i < len(line) {
-				if quote == '"' {
-					c, i = unescape(line, i)
-				} else if line[i] == '\'' {
-					c = '\''
-					i++
-				}
-			}
-			text = append(text, c)
 		}
+		text = append(text, c)
 	}
-	return text, i, true
+	return text, i, false
 }
 
 // unescape reads what follows a backslash inside double quotes.

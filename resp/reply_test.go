@@ -87,6 +87,7 @@ func TestScannerRefuses(t *testing.T) {
 		{"*?\r\n", "invalid length of array"},
 		{deep + "*1\r\n", "nested too deeply"},
 		{"+" + strings.Repeat("x", maxReplyLine+1), "a line of the reply is longer than"},
+		{"+" + strings.Repeat("x", maxReplyLine+1) + "\r\n", "a line of the reply is longer than"},
 	} {
 		whole, broken := scanPieces(t, test.input)
 		if len(whole) != 0 || !strings.Contains(broken, test.want) {
@@ -95,6 +96,9 @@ func TestScannerRefuses(t *testing.T) {
 	}
 	if got, broken := scanPieces(t, deep+":1\r\n"); len(got) != 1 {
 		t.Errorf("%d levels are refused: %q", maxDepth, broken)
+	}
+	if _, err := (&Scanner{MaxReply: 5}).Next([]byte("+12345\r\n")); err == nil {
+		t.Error("8 bytes are accepted under a limit of 5")
 	}
 	small := Scanner{MaxReply: 20}
 	if _, err := small.Next([]byte("*2\r\n$3\r\nabc\r\n$3\r\nabc\r\n")); err == nil || !strings.Contains(err.Error(), "limit of 20 bytes") {
