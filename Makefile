@@ -33,8 +33,7 @@ lint: fmt-check vet
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo 'lint: shellcheck is not installed; the scripts were not checked'; fi
 
 fmt-check:
-	@unformatted="$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l)"; \
-	if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
+	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
 
 bench: ## BENCH='Lookup' chooses
 	@scripts/setup bench
