@@ -32,11 +32,21 @@ func (p Phase) String() string {
 }
 
 // View is what governs a shard's rows: the topology's epoch and how far its change has come on that shard.
-// Views are ordered, and a shard's view only rises.
+// Views are ordered by Epoch and Phase, and a shard's view only rises.
 type View struct {
 	Epoch uint64
 	Phase Phase
+	// From is the epoch that the shard was at, in phase Done, before it came to Epoch. While the phase is not Done, rows whose generation
+	// is above it are changing hands. It is the shard's to say; in a View made by anybody else it is 0 and means nothing.
+	From uint64
 }
+
+// Changing reports whether a row whose entry has this generation must be kept out of the cache for now: the generation is new with the
+// change that is under way, and somebody may still be using the former one.
+func (v View) Changing(generation uint64) bool { return v.Phase != Done && generation > v.From }
+
+// Same reports whether v and w are the same epoch and phase.
+func (v View) Same(w View) bool { return v.Epoch == w.Epoch && v.Phase == w.Phase }
 
 // Less reports whether v is older than w.
 func (v View) Less(w View) bool {
@@ -63,7 +73,7 @@ func (c *Confirmation) Confirm(view View, asked time.Time) {
 	next := &confirmed{view, asked}
 	for {
 		old := c.last.Load()
-		if old != nil && (view.Less(old.view) || view == old.view && !asked.After(old.asked)) {
+		if old != nil && (view.Less(old.view) || view.Same(old.view) && !asked.After(old.asked)) {
 			return
 		}
 		if c.last.CompareAndSwap(old, next) {
@@ -88,21 +98,24 @@ type Standing uint8
 
 // The standings. Only Current allows the cache to be used without more ado.
 const (
-	Current Standing = iota // the shard confirmed exactly this view, recently enough
-	Expired                 // it confirmed this view, but too long ago
-	Differs                 // its last word was another view
-	Unheard                 // it was never heard
+	Current  Standing = iota // the shard confirmed this epoch, recently enough, and the row is not changing hands
+	Expired                  // the same, but it confirmed it too long ago
+	Changing                 // the row is changing hands
+	Differs                  // its last word was another epoch
+	Unheard                  // it was never heard
 )
 
-// Standing compares what the shard said with the view that the caller acts by (promise P3). ttl is view_ttl.
-// Safe for concurrent use; no allocation.
-func (c *Confirmation) Standing(view View, now time.Time, ttl time.Duration) Standing {
+// Standing says whether a row of the shard may be read from the cache by a topology of the given epoch, in which the row's entry
+// has the given generation (promise P3). ttl is view_ttl. Safe for concurrent use; no allocation.
+func (c *Confirmation) Standing(epoch, generation uint64, now time.Time, ttl time.Duration) Standing {
 	l := c.last.Load()
 	switch {
 	case l == nil:
 		return Unheard
-	case l.view != view:
+	case l.view.Epoch != epoch:
 		return Differs
+	case l.view.Changing(generation):
+		return Changing
 	case now.Sub(l.asked) > ttl:
 		return Expired
 	}

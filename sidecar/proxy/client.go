@@ -1,0 +1,206 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"ringside/internal/evloop"
+	"ringside/resp"
+)
+
+// client is one connection of the application. All of it is touched on its worker's loop only.
+type client struct {
+	worker *worker
+	conn   *evloop.Conn
+	id     int64
+	parser resp.Parser
+	opened time.Time
+
+	head, tail *request // what is owed, oldest first
+	owed       int
+	held       int // bytes of replies that wait for their turn
+	writes     int // row writes under way
+
+	proto    int
+	authed   bool
+	noReply  bool // after QUIT or broken framing: nothing more is read
+	stopped  bool // reading is paused
+	ordering bool // the next command waits for an earlier write to the same row
+
+	name, libName, libVersion string
+}
+
+// linger is how long a connection that we close waits for the peer to take its last reply.
+const linger = time.Second
+
+var (
+	errQuit       = errors.New("client quit")
+	errOutput     = errors.New("client does not read its replies")
+	errPeerClosed = errors.New("client closed the connection")
+)
+
+// OnOpen implements evloop.Handler.
+func (cl *client) OnOpen(c *evloop.Conn) {
+	cl.conn = c
+	c.SetWatermarks(cl.worker.server.cfg.OutputSoft/2, cl.worker.server.cfg.OutputSoft)
+}
+
+// OnData implements evloop.Handler.
+func (cl *client) OnData(c *evloop.Conn, in []byte) int {
+	w := cl.worker
+	w.turn()
+	consumed := 0
+	for !cl.noReply {
+		if cl.full() {
+			cl.stop()
+			return consumed
+		}
+		cmd, n, err := cl.parser.Next(in[consumed:])
+		if err != nil {
+			cl.protocolError(err)
+			break
+		}
+		if n == 0 {
+			c.Want(cl.parser.Want())
+			return consumed
+		}
+		if len(cmd.Args) > 0 && !w.dispatch(cl, cmd) {
+			cl.ordering = true
+			cl.stop()
+			return consumed
+		}
+		consumed += n
+	}
+	// Input behind QUIT or broken framing is thrown away, so that closing does not reset the connection under the last reply.
+	return len(in)
+}
+
+// OnDrain implements evloop.Handler.
+func (cl *client) OnDrain(*evloop.Conn) { cl.goOn() }
+
+// OnEOF implements evloop.Handler: a client that has shut down its writing side still gets what it is owed.
+func (cl *client) OnEOF(*evloop.Conn) {
+	cl.noReply = true
+	cl.closeWhenDone()
+}
+
+// OnClose implements evloop.Handler.
+func (cl *client) OnClose(_ *evloop.Conn, _ error) {
+	w := cl.worker
+	for r := cl.head; r != nil; {
+		next := r.next
+		r.client, r.next = nil, nil
+		if r.done {
+			w.release(r)
+		}
+		r = next
+	}
+	cl.head, cl.tail = nil, nil
+	delete(w.clients, cl.id)
+	w.server.clients.Add(-1)
+}
+
+// full reports whether the client must be answered before more of its requests are read.
+func (cl *client) full() bool {
+	return cl.owed >= cl.worker.server.cfg.InFlight || cl.held > cl.worker.server.cfg.OutputSoft || cl.conn.Full()
+}
+
+func (cl *client) stop() {
+	if !cl.stopped {
+		cl.stopped = true
+		cl.conn.PauseRead()
+	}
+}
+
+// goOn reads on if nothing stands in the way any more.
+func (cl *client) goOn() {
+	// Half the window, so that a client at its limit is not paused and resumed with every reply.
+	if cl.stopped && !cl.ordering && !cl.full() && cl.owed <= cl.worker.server.cfg.InFlight/2 {
+		cl.stopped = false
+		cl.conn.ResumeRead()
+	}
+}
+
+// checkOutput ends the connection of a client that lets its replies pile up.
+func (cl *client) checkOutput() {
+	if cl.held+cl.conn.Buffered() > cl.worker.server.cfg.OutputHard {
+		cl.worker.stats.cutOutput++
+		cl.conn.Close(errOutput)
+	}
+}
+
+// advance takes the answered request at the head away and writes the replies behind it that have waited for it.
+func (cl *client) advance() {
+	cl.pop()
+	for cl.head != nil && cl.head.done {
+		cl.held -= len(cl.head.reply)
+		cl.conn.Write(cl.head.reply)
+		cl.pop()
+	}
+	cl.checkOutput()
+	cl.goOn()
+	if cl.noReply {
+		cl.closeWhenDone()
+	}
+}
+
+func (cl *client) pop() {
+	r := cl.head
+	cl.head = r.next
+	if cl.head == nil {
+		cl.tail = nil
+	}
+	cl.owed--
+	cl.worker.release(r)
+}
+
+// writeBulk appends a bulk string to the client's output.
+func (cl *client) writeBulk(body []byte) {
+	cl.conn.SetOut(resp.AppendBulk(cl.conn.Out(len(body)+bulkFraming), body))
+}
+
+// bulkFraming is the most that a bulk string has around it.
+const bulkFraming = 32
+
+// closeWhenDone closes the connection once nothing is owed any more.
+func (cl *client) closeWhenDone() {
+	if cl.owed == 0 {
+		cl.conn.CloseAfterFlush(linger)
+	}
+}
+
+// endAfterReplies reads no more requests and closes when those read have been answered.
+func (cl *client) endAfterReplies() {
+	cl.noReply = true
+	cl.closeWhenDone()
+}
+
+func (cl *client) protocolError(err error) {
+	cl.worker.stats.protocolErrors++
+	cl.refuse(cl.worker, resp.Refusal("ERR "+err.Error()))
+	cl.endAfterReplies()
+}
+
+// holdsWrite reports whether a write to the row of this key is under way on this connection.
+func (cl *client) holdsWrite(key []byte) bool {
+	if cl.writes == 0 {
+		return false
+	}
+	for r := cl.head; r != nil; r = r.next {
+		if r.done {
+			continue
+		}
+		if r.kind == kindWrite && bytes.Equal(r.key, key) || r.kind == kindJoin && r.join.writes(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// wrote ends a write; what waited for it may be read now.
+func (cl *client) wrote() {
+	cl.writes--
+	cl.ordering = false
+	cl.goOn()
+}

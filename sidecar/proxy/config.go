@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ringside/resp"
+	"ringside/shard"
+	"ringside/shard/keyspace"
+)
+
+// Config holds what can be set. Zero fields of DefaultConfig's result are for the caller to fill in.
+type Config struct {
+	Name    string // of this sidecar, for INFO
+	Version string // of ringside
+	// Listen is a numeric host:port, or unix:/path.
+	Listen   string
+	Password string // empty: none asked for
+
+	MaxClients int // above it new clients get one error and are closed
+	Loops      int // event loops; one per core
+
+	Limits resp.Limits
+	// InFlight is how many requests of one client may be unanswered before its input is left unread.
+	InFlight int
+	// OutputSoft is how many bytes of unread replies stop the reading of a client's requests; OutputHard, how many end the connection.
+	OutputSoft, OutputHard int
+	// UpstreamCalls is how many requests may wait for one upstream connection; above it -OVERLOADED.
+	UpstreamCalls int
+	// ConnectTimeout and ReplyTimeout bound the wait for a cache server.
+	ConnectTimeout, ReplyTimeout time.Duration
+	// RowTimeout bounds a miss or a write of a row, waiting included.
+	RowTimeout time.Duration
+	// RowOps is how many misses and writes may be under way in this sidecar; above it -OVERLOADED.
+	RowOps int
+
+	// ViewTTL is how long a shard's word about its view holds.
+	ViewTTL time.Duration
+	// ServeUnconfirmed: answer from the cache although the row's shard could not be asked for longer than ViewTTL.
+	ServeUnconfirmed bool
+}
+
+// DefaultConfig returns the defaults; Name, Version and Listen are still to be set.
+func DefaultConfig() Config {
+	return Config{
+		MaxClients: 10000, Loops: 1, Limits: resp.DefaultLimits(), InFlight: 1024,
+		OutputSoft: 1 << 20, OutputHard: 256 << 20, UpstreamCalls: 1 << 16,
+		ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, RowTimeout: 5 * time.Second, RowOps: 8192,
+		ViewTTL: time.Second, ServeUnconfirmed: true,
+	}
+}
+
+// Validate names the first setting that cannot work.
+func (c Config) Validate() error {
+	if c.Listen == "" {
+		return errors.New("proxy: no address to listen on")
+	}
+	positive := []struct {
+		name string
+		n    int64
+	}{
+		{"MaxClients", int64(c.MaxClients)}, {"Loops", int64(c.Loops)}, {"InFlight", int64(c.InFlight)}, {"OutputSoft", int64(c.OutputSoft)},
+		{"UpstreamCalls", int64(c.UpstreamCalls)}, {"ConnectTimeout", int64(c.ConnectTimeout)}, {"ReplyTimeout", int64(c.ReplyTimeout)},
+		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"ViewTTL", int64(c.ViewTTL)},
+	}
+	for _, p := range positive {
+		if p.n <= 0 {
+			return fmt.Errorf("proxy: %s is %d, must be above 0", p.name, p.n)
+		}
+	}
+	if c.OutputHard < c.OutputSoft {
+		return fmt.Errorf("proxy: OutputHard (%d) is below OutputSoft (%d)", c.OutputHard, c.OutputSoft)
+	}
+	return nil
+}
+
+// Row is what a read found.
+type Row struct {
+	Found bool
+	Body  []byte // the row as JSON
+	Err   error
+}
+
+// Rows answers what a loop cannot answer from the cache. Its methods block, obey ctx, and are called from many goroutines.
+// It is an interface because floor 2 must not know PostgreSQL.
+type Rows interface {
+	// Read returns one Row for each key. The keys stay valid and unchanged during the call.
+	Read(ctx context.Context, keys []keyspace.Key) []Row
+	// Write returns once the write is on the shard and no reader can be given what it replaced.
+	Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error)
+}
+
+// Shards gives what a shard last confirmed. The pointer stays the same for a name.
+type Shards interface {
+	Confirmation(name string) *shard.Confirmation
+}
+
+// Credentials of a cache server.
+type Credentials struct{ Username, Password string }
+
+// Cluster tells what the sidecar knows of the others.
+type Cluster interface {
+	// Sidecars returns how many are alive, this one included. It is called on the loops and must not block.
+	Sidecars() int
+}

@@ -1,0 +1,273 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"ringside/cache"
+	"ringside/resp"
+	"ringside/ring"
+)
+
+// command is what the proxy does with one command or subcommand.
+type command struct {
+	info  *resp.CommandInfo
+	index int // of its counters
+	run   handler
+	// open: allowed before the client has given the password.
+	open bool
+	// row answers it for a key that is a row; nil: it makes no sense on a row.
+	row rowHandler
+}
+
+// handler begins a request. It returns false, having done nothing, when the command must wait for an earlier write of this connection.
+type handler func(w *worker, cl *client, c *command, cmd resp.Command) bool
+
+// commands is the command table with what this server does for each.
+type commands struct {
+	of   map[*resp.CommandInfo]*command
+	list []*command
+}
+
+func newCommands() *commands {
+	t := &commands{of: map[*resp.CommandInfo]*command{}}
+	all := resp.Commands()
+	for i := range all {
+		t.add(&all[i])
+	}
+	return t
+}
+
+func (t *commands) add(info *resp.CommandInfo) {
+	c := &command{info: info, index: len(t.list)}
+	t.of[info] = c
+	t.list = append(t.list, c)
+	c.run, c.open = localHandler(info.Name)
+	c.row = rowHandlerOf(info.Name)
+	if c.run == nil {
+		c.run = keyHandler(info)
+	}
+	for i := range info.Subcommands {
+		t.add(&info.Subcommands[i])
+	}
+}
+
+// keyHandler returns the handler of a command that is about keys, or one that refuses.
+func keyHandler(info *resp.CommandInfo) handler {
+	if info.Flags.Has(resp.FlagBlocking) && info.Name != "xread" && info.Name != "xreadgroup" {
+		return (*worker).refuseBlocking
+	}
+	switch info.Name {
+	case "mget":
+		return (*worker).mget
+	case "mset":
+		return (*worker).mset
+	case "del", "unlink", "exists", "touch":
+		return (*worker).countKeys
+	case "migrate":
+		return (*worker).refuse
+	}
+	switch info.Class {
+	case resp.ClassSingle:
+		return (*worker).single
+	case resp.ClassMulti:
+		return (*worker).together
+	}
+	return (*worker).refuse
+}
+
+// dispatch begins the request that cmd asks for; false: not now, see handler.
+func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
+	info := resp.Lookup(cmd.Args[0])
+	if info == nil {
+		return w.unknown(cl, cmd)
+	}
+	if info.Subcommands != nil && len(cmd.Args) > 1 {
+		sub := info.Sub(cmd.Args[1])
+		if sub == nil {
+			return w.unknownSub(cl, info, cmd)
+		}
+		info = sub
+	}
+	if !info.ArityOK(len(cmd.Args)) {
+		cl.refuse(w, resp.WrongArity(info.Name))
+		return true
+	}
+	c := w.server.commands.of[info]
+	if !cl.authed && !c.open {
+		cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
+		return true
+	}
+	return c.run(w, cl, c, cmd)
+}
+
+func (w *worker) unknown(cl *client, cmd resp.Command) bool {
+	switch {
+	case bytes.EqualFold(cmd.Args[0], []byte("ring")):
+		if !cl.authed {
+			cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
+			return true
+		}
+		w.ring(cl, cmd)
+	case resp.IsHTTP(cmd.Args[0]):
+		w.server.log.Warn("a web page may be trying to talk to this port through a browser: connection closed", "client", cl.conn.RemoteAddr())
+		cl.noReply = true
+		cl.conn.Close(errHTTP)
+	default:
+		cl.refuse(w, resp.UnknownCommand(cmd.Args))
+	}
+	return true
+}
+
+// unknownSub answers subcommands that Redis 7.0 does not have. Later versions' CLIENT SETINFO and NO-TOUCH are known all the same: client
+// libraries send them on every connection.
+func (w *worker) unknownSub(cl *client, info *resp.CommandInfo, cmd resp.Command) bool {
+	reply := func(_ *client, _ resp.Command, dst []byte) []byte {
+		return resp.AppendError(dst, string(resp.UnknownSubcommand(cmd.Args)))
+	}
+	if info.Name == "client" && cl.authed {
+		switch {
+		case bytes.EqualFold(cmd.Args[1], []byte("setinfo")):
+			reply = clientSetInfo
+		case bytes.EqualFold(cmd.Args[1], []byte("no-touch")) && len(cmd.Args) == 3:
+			reply = clientSwitch
+		}
+	}
+	return answer(reply)(w, cl, w.server.commands.of[info], cmd)
+}
+
+// refuse answers with an error that the proxy itself decides on.
+func (cl *client) refuse(w *worker, err error) { w.fail(w.local(cl), err) }
+
+func (w *worker) refuse(cl *client, c *command, _ resp.Command) bool {
+	cl.refuse(w, resp.Refusal(fmt.Sprintf("ERR %s is not offered by ringside", spoken(c.info.Name))))
+	return true
+}
+
+func (w *worker) refuseBlocking(cl *client, c *command, _ resp.Command) bool {
+	cl.refuse(w, resp.Refusal(fmt.Sprintf("ERR %s is not offered by ringside: it would block a connection that other clients share", spoken(c.info.Name))))
+	return true
+}
+
+// spoken writes a command's name as people do: CLIENT KILL.
+func spoken(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "|", " ")) }
+
+// single sends a command about one key to the server that owns it, or answers for the row that the key names.
+func (w *worker) single(cl *client, c *command, cmd resp.Command) bool {
+	if asksToBlock(c.info, cmd.Args) {
+		return w.refuseBlocking(cl, c, cmd)
+	}
+	key := cmd.Args[c.info.First]
+	isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
+	if err != nil {
+		cl.refuse(w, err)
+		return true
+	}
+	if isRow {
+		return w.row(cl, c, cmd)
+	}
+	if err := checkPlain(key); err != nil {
+		cl.refuse(w, err)
+		return true
+	}
+	_, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(key)), cl.proto)
+	if err != nil {
+		cl.refuse(w, err)
+		return true
+	}
+	w.pass(cl, c, cmd, u)
+	return true
+}
+
+// checkPlain refuses the names of our own entries: whoever could write them could make any row read as anything.
+func checkPlain(key []byte) error {
+	if len(key) >= len(cache.Prefix) && string(key[:len(cache.Prefix)]) == cache.Prefix {
+		return resp.Refusal("ERR keys that begin with " + cache.Prefix + " are ringside's own")
+	}
+	return nil
+}
+
+// together sends a command about several keys to the one server that owns them all. Keys of different vnodes are refused even if they
+// lie on one server today: tomorrow they may not.
+func (w *worker) together(cl *client, c *command, cmd resp.Command) bool {
+	if asksToBlock(c.info, cmd.Args) {
+		return w.refuseBlocking(cl, c, cmd)
+	}
+	positions, err := c.info.Keys(cmd.Args, w.positions[:0])
+	w.positions = positions
+	if err != nil {
+		cl.refuse(w, err)
+		return true
+	}
+	if len(positions) == 0 {
+		cl.refuse(w, resp.Refusal(fmt.Sprintf("ERR %s without a key is not offered by ringside: no key, no server", spoken(c.info.Name))))
+		return true
+	}
+	var vnode uint16
+	for i, p := range positions {
+		key := cmd.Args[p]
+		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
+		if err == nil && isRow {
+			err = w.senseless(c)
+		}
+		if err == nil {
+			err = checkPlain(key)
+		}
+		v := w.hasher.Vnode(ring.CacheKey(key))
+		if err == nil && i > 0 && v != vnode {
+			err = resp.Refusal("CROSSSLOT Keys in request don't hash to the same slot")
+		}
+		if err != nil {
+			cl.refuse(w, err)
+			return true
+		}
+		vnode = v
+	}
+	_, u, err := w.owner(vnode, cl.proto)
+	if err != nil {
+		cl.refuse(w, err)
+		return true
+	}
+	w.pass(cl, c, cmd, u)
+	return true
+}
+
+// asksToBlock reports whether XREAD or XREADGROUP is to wait.
+func asksToBlock(info *resp.CommandInfo, args [][]byte) bool {
+	if !info.Flags.Has(resp.FlagBlocking) {
+		return false
+	}
+	for _, a := range args[1:] {
+		if bytes.EqualFold(a, []byte("block")) {
+			return true
+		}
+		if bytes.EqualFold(a, []byte("streams")) {
+			return false
+		}
+	}
+	return false
+}
+
+// senseless says that a command cannot be used on the row in w.key.
+func (w *worker) senseless(c *command) error {
+	k := &w.key
+	return resp.Refusal(fmt.Sprintf("ERR %s does not apply to %s: it is a row of table %s%s", spoken(c.info.Name), printable(k.Text), k.Keyspace.Table, whySenseless(c.info.Name)))
+}
+
+func whySenseless(name string) string {
+	switch name {
+	case "expire", "pexpire", "expireat", "pexpireat", "persist", "getex", "setex", "psetex":
+		return "; the life of its cached copy is the keyspace's ttl, and the row itself does not expire"
+	}
+	return "; rows take GET, MGET, EXISTS, STRLEN, TYPE, TTL, PTTL, HGETALL, HGET, HMGET, HEXISTS, HKEYS, HVALS, HLEN, SET, HSET, HINCRBY, DEL and UNLINK"
+}
+
+// printable is a key as it may stand in an error reply.
+func printable(key []byte) string {
+	const longest = 64
+	if len(key) > longest {
+		return fmt.Sprintf("%q...", key[:longest])
+	}
+	return strings.Trim(fmt.Sprintf("%q", key), `"`)
+}

@@ -1,0 +1,19 @@
+// Package proxy is what the application sees: a Redis server on localhost.
+//
+// One worker per event loop owns its client connections and its own upstream connections to each cache server, one for each
+// protocol version that clients speak. Nothing on a loop blocks and nothing is locked: a worker's state is touched on its loop only.
+//
+//	client --parse--> dispatch --+-- plain key ------> upstream (one write per turn) --> reply, in order
+//	                             +-- row, read ------> upstream GET of its entry --hit--> reply, in order
+//	                             |                         `--miss--> goroutine: Rows.Read --> back on the loop
+//	                             +-- row, write -----> goroutine: Rows.Write --> back on the loop
+//	                             `-- about the connection or the ring: answered here
+//
+// What it promises: replies come in the order of the requests, each to the connection that asked (a request holds its client, and
+// both outlive neither's connection); an upstream that timed out is closed and never reused, so no reply can be taken for another's;
+// "could not ask" is an error, never nil (P7); one bad command costs one error, only broken framing ends a connection (P8); every queue
+// and buffer has a limit (P6). On one connection a command on a row waits for that connection's earlier write to the same row.
+//
+// It imports resp, ring, shard, keyspace, topology, internal/evloop and, for the format of entries, cache. It must not import membership or what
+// speaks to PostgreSQL: misses and writes go through the interfaces in config.go, so that it can be tested without either.
+package proxy

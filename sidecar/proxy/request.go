@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"ringside/shard/keyspace"
+)
+
+// kind is what a request waits for.
+type kind uint8
+
+const (
+	kindPass  kind = iota // one upstream reply, passed on as it is
+	kindRow               // the entry of a row, then perhaps a miss
+	kindJoin              // several upstream replies and misses, made into one
+	kindAway              // a goroutine
+	kindWrite             // a goroutine that writes the row whose key is in key
+)
+
+// request is one reply owed to a client. It lives on one loop. It is completed exactly once (finish or fail), also when the client has
+// gone meanwhile, and only then is it reused.
+type request struct {
+	client *client  // nil once the client has gone
+	next   *request // the client's next request, or the next free one
+	start  int64    // worker.now at dispatch
+	metric int      // index of the command's counters
+	kind   kind
+	done   bool   // reply holds the reply, which waits for its turn
+	reply  []byte // buffer, kept for reuse when small
+
+	key      []byte // kindRow, kindWrite: the row's key, canonical
+	keyspace *keyspace.Keyspace
+	read     rowRead
+	fields   [][]byte // arguments of HGET, HMGET, HEXISTS
+	epoch    uint64   // of the topology that the entry's name was made by
+	server   uint16   // index of the cache server in that topology
+	ttl      int64    // PTTL of the entry, for TTL
+	join     *join
+}
+
+// keepReply is the largest reply buffer that a free request keeps.
+const keepReply = 4 << 10
+
+func (w *worker) newRequest(cl *client, metric int, k kind) *request {
+	r := w.free
+	if r == nil {
+		r = &request{}
+	} else {
+		w.free = r.next
+		w.freeCount--
+	}
+	r.client, r.next, r.start, r.metric, r.kind = cl, nil, w.now, metric, k
+	if cl.tail == nil {
+		cl.head = r
+	} else {
+		cl.tail.next = r
+	}
+	cl.tail = r
+	cl.owed++
+	return r
+}
+
+// keepFree is how many unused requests a worker keeps.
+const keepFree = 4096
+
+func (w *worker) release(r *request) {
+	if w.freeCount >= keepFree {
+		return
+	}
+	reply, key := r.reply[:0], r.key[:0]
+	if cap(reply) > keepReply {
+		reply = nil
+	}
+	*r = request{reply: reply, key: key, next: w.free}
+	w.free = r
+	w.freeCount++
+}
+
+// finish completes r with a reply, which it copies.
+func (w *worker) finish(r *request, reply []byte) {
+	cl := r.client
+	if cl == nil {
+		w.release(r)
+		return
+	}
+	w.stats.observe(r, w.now)
+	if r.kind == kindWrite || r.kind == kindJoin && r.join.write {
+		r.kind = kindAway // no longer under way: what waits for it may be read
+		cl.wrote()
+	}
+	if cl.head != r {
+		r.reply = append(r.reply[:0], reply...)
+		r.done = true
+		cl.held += len(reply)
+		cl.checkOutput()
+		return
+	}
+	cl.conn.Write(reply)
+	cl.advance()
+}
+
+// finishBulk completes r with a bulk string, copied once into the connection's buffer when its turn has come.
+func (w *worker) finishBulk(r *request, body []byte) {
+	if cl := r.client; cl != nil && cl.head == r {
+		w.stats.observe(r, w.now)
+		cl.writeBulk(body)
+		cl.advance()
+		return
+	}
+	w.scratch = appendBulk(w.scratch[:0], body)
+	w.finish(r, w.scratch)
+	w.trimScratch()
+}
+
+// fail completes r with the error's reply.
+func (w *worker) fail(r *request, err error) {
+	code, text := errorReply(err)
+	w.stats.failed(code)
+	w.scratch = appendError(w.scratch[:0], text)
+	w.finish(r, w.scratch)
+	w.trimScratch()
+}
+
+// keepScratch is the largest scratch buffer that a worker keeps.
+const keepScratch = 64 << 10
+
+func (w *worker) trimScratch() {
+	if cap(w.scratch) > keepScratch {
+		w.scratch = nil
+	}
+}
+
+// away runs work on a goroutine of its own and then what it returns back on the loop, where it must complete r.
+// It refuses, completing r, when too many are under way already.
+func (w *worker) away(r *request, work func() func()) {
+	s := w.server
+	if s.rowOps.Add(1) > int64(s.cfg.RowOps) {
+		s.rowOps.Add(-1)
+		w.fail(r, errManyRowOps)
+		return
+	}
+	s.goroutines.Add(1)
+	go func() {
+		defer s.goroutines.Done()
+		back := work()
+		s.rowOps.Add(-1)
+		w.loop.Submit(back) // false: the loop has ended, and with it every client
+	}()
+}
+
+// matchKey takes a request's own copy of a key apart again.
+func (w *worker) matchKey(key []byte) (keyspace.Key, error) {
+	var k keyspace.Key
+	_, err := w.server.keyspaces.Match(w.hasher, key, &k)
+	return k, err
+}

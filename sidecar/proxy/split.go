@@ -1,0 +1,331 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+
+	"ringside/resp"
+	"ringside/ring"
+	"ringside/shard/keyspace"
+)
+
+// groups sorts the keys of one command by the server that owns them. It is reused from command to command.
+type groups struct {
+	of   []int32 // by key: its group; rowKey: a row that the cache cannot be asked for
+	each []group
+}
+
+type group struct {
+	server   uint16
+	upstream *upstream
+	names    [][]byte // keys, and names of entries
+	keys     []int    // the command's key that each of them stands for
+}
+
+const rowKey int32 = -1
+
+// add puts a name into the group of its server and returns the group's number.
+func (g *groups) add(server uint16, u *upstream, name []byte, key int) int32 {
+	for i := range g.each {
+		if g.each[i].server == server {
+			g.each[i].names = append(g.each[i].names, name)
+			g.each[i].keys = append(g.each[i].keys, key)
+			return int32(i)
+		}
+	}
+	// Reslicing rather than appending keeps the inner slices of the groups of earlier commands.
+	if len(g.each) < cap(g.each) {
+		g.each = g.each[:len(g.each)+1]
+	} else {
+		g.each = append(g.each, group{})
+	}
+	last := &g.each[len(g.each)-1]
+	last.server, last.upstream, last.names, last.keys = server, u, append(last.names[:0], name), append(last.keys[:0], key)
+	return int32(len(g.each) - 1)
+}
+
+// reset empties g; buffers that a large command has left are let go.
+func (g *groups) reset(keys int) {
+	const keep = 4096
+	if cap(g.of) > keep && keys <= keep {
+		*g = groups{}
+	}
+	for i := range g.each {
+		clear(g.each[i].names)
+	}
+	g.of, g.each = g.of[:0], g.each[:0]
+}
+
+// joinKind is how the parts of a join make one reply.
+type joinKind uint8
+
+const (
+	joinValues joinKind = iota // MGET: the values in the order of the keys
+	joinSum                    // DEL, UNLINK, EXISTS, TOUCH: the sum
+	joinOK                     // MSET: OK
+)
+
+// join is a request that is answered in parts. Its reply is an error if any part fails: a value that could not be asked for must not
+// look like nil, nor a deletion that did not happen like a key that was not there (P7).
+type join struct {
+	kind    joinKind
+	proto   int
+	waiting int // parts still to come
+	err     error
+	sum     int64
+
+	part    []int32  // joinValues: by key, the part that brings its value; rowKey: rows has it
+	frames  [][]byte // joinValues: the parts
+	servers []uint16
+	rows    []joinRow
+	epoch   uint64
+	write   bool
+}
+
+// joinRow is one row of a join.
+type joinRow struct {
+	index  int // of the key
+	key    keyspace.Key
+	entry  []byte // MGET: what the cache had; aliases a frame
+	usable bool
+	row    Row
+}
+
+// writes reports whether the join writes the row of a key.
+func (j *join) writes(key []byte) bool {
+	if !j.write {
+		return false
+	}
+	for i := range j.rows {
+		if bytes.Equal(j.rows[i].key.Text, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// mget reads plain keys and rows, from as many servers as they lie on, in one request to each.
+func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
+	keys := cmd.Args[1:]
+	g := &w.groups
+	g.reset(len(keys))
+	var rows []joinRow
+	for i, key := range keys {
+		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
+		switch {
+		case err != nil:
+		case isRow:
+			if cl.holdsWrite(w.key.Text) {
+				return false
+			}
+			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
+			if server, u, ok := w.entry(&w.key, cl.proto); ok {
+				g.of = append(g.of, g.add(server, u, bytes.Clone(w.name), i))
+			} else {
+				g.of = append(g.of, rowKey)
+			}
+			continue
+		default:
+			err = w.group(cl, key, i)
+		}
+		if err != nil {
+			cl.refuse(w, err)
+			return true
+		}
+	}
+	if len(rows) == 0 && len(g.each) == 1 {
+		w.pass(cl, c, cmd, g.each[0].upstream)
+		return true
+	}
+	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), frames: make([][]byte, len(g.each)), epoch: w.route.topology.Epoch}
+	w.sendParts(cl, c, j, "MGET")
+	return true
+}
+
+// group puts a plain key into the group of its owner.
+func (w *worker) group(cl *client, key []byte, i int) error {
+	if err := checkPlain(key); err != nil {
+		return err
+	}
+	server, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(key)), cl.proto)
+	if err != nil {
+		return err
+	}
+	w.groups.of = append(w.groups.of, w.groups.add(server, u, key, i))
+	return nil
+}
+
+// sendParts sends each group's command and begins the request that joins the replies.
+func (w *worker) sendParts(cl *client, c *command, j *join, name string) {
+	r := w.newRequest(cl, c.index, kindJoin)
+	r.join = j
+	j.waiting = len(w.groups.each)
+	j.servers = make([]uint16, len(w.groups.each))
+	for i := range w.groups.each {
+		p := &w.groups.each[i]
+		j.servers[i] = p.server
+		args := make([][]byte, 0, 1+len(p.names))
+		args = append(append(args, []byte(name)), p.names...)
+		p.upstream.sendCommand(r, int32(i), args...)
+	}
+	if j.waiting == 0 {
+		w.joined(r)
+	}
+}
+
+// mset writes plain keys on as many servers as they lie on. Unlike on one server it is not atomic across servers.
+func (w *worker) mset(cl *client, c *command, cmd resp.Command) bool {
+	args := cmd.Args[1:]
+	if len(args)%2 != 0 {
+		cl.refuse(w, resp.WrongArity("mset"))
+		return true
+	}
+	g := &w.groups
+	g.reset(len(args))
+	for i := 0; i < len(args); i += 2 {
+		isRow, err := w.server.keyspaces.Match(w.hasher, args[i], &w.key)
+		if err == nil && isRow {
+			err = w.senseless(c)
+		}
+		if err == nil {
+			err = w.group(cl, args[i], i)
+		}
+		if err != nil {
+			cl.refuse(w, err)
+			return true
+		}
+		last := &g.each[g.of[len(g.of)-1]]
+		last.names = append(last.names, args[i+1])
+	}
+	if len(g.each) == 1 {
+		w.pass(cl, c, cmd, g.each[0].upstream)
+		return true
+	}
+	w.sendParts(cl, c, &join{kind: joinOK, proto: cl.proto}, "MSET")
+	return true
+}
+
+// countKeys runs DEL, UNLINK, EXISTS and TOUCH, whose reply is a number of keys.
+func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
+	keys := cmd.Args[1:]
+	write := c.info.Name == "del" || c.info.Name == "unlink"
+	g := &w.groups
+	g.reset(len(keys))
+	var rows []joinRow
+	for i, key := range keys {
+		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
+		switch {
+		case err != nil:
+		case isRow:
+			if cl.holdsWrite(w.key.Text) {
+				return false
+			}
+			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
+			continue
+		default:
+			err = w.group(cl, key, i)
+		}
+		if err != nil {
+			cl.refuse(w, err)
+			return true
+		}
+	}
+	switch {
+	case len(rows) == 0 && len(g.each) == 1:
+		w.pass(cl, c, cmd, g.each[0].upstream)
+		return true
+	case len(rows) == 1 && len(keys) == 1 && !write:
+		return w.row(cl, c, cmd)
+	}
+	j := &join{kind: joinSum, proto: cl.proto, rows: rows, write: write && len(rows) > 0}
+	if j.write {
+		cl.writes++
+	}
+	w.sendParts(cl, c, j, spoken(c.info.Name))
+	return true
+}
+
+// joinReplied takes one part's reply.
+func (w *worker) joinReplied(u *upstream, r *request, part int32, frame []byte) {
+	j := r.join
+	j.waiting--
+	switch {
+	case frame[0] == '-':
+		j.fail(resp.Refusal(bytes.TrimRight(frame[1:], "\r\n")))
+	case j.kind == joinValues:
+		j.frames[part] = bytes.Clone(frame)
+		if len(j.rows) > 0 && !w.trusted(u, j.epoch, j.servers[part]) {
+			j.distrust(part)
+		}
+	case j.kind == joinSum:
+		n, err := integerOf(frame)
+		j.fail(err)
+		j.sum += n
+	}
+	if j.waiting == 0 {
+		w.joined(r)
+	}
+}
+
+// joinRefused takes the failure of one part. Rows can still be asked of their shard; a plain key cannot.
+func (w *worker) joinRefused(r *request, part int32, err error) {
+	j := r.join
+	j.waiting--
+	if j.kind != joinValues || j.holdsPlain(part) {
+		j.fail(err)
+	}
+	if j.waiting == 0 {
+		w.joined(r)
+	}
+}
+
+// distrust makes all rows of a part misses: it came from an incarnation whose entries do not count.
+func (j *join) distrust(part int32) {
+	for i := range j.rows {
+		if row := &j.rows[i]; j.part[row.index] == part {
+			j.part[row.index] = rowKey
+		}
+	}
+	if !j.holdsPlain(part) {
+		j.frames[part] = nil
+	}
+}
+
+func (j *join) holdsPlain(part int32) bool {
+	n := 0
+	for _, p := range j.part {
+		if p == part {
+			n++
+		}
+	}
+	for i := range j.rows {
+		if j.part[j.rows[i].index] == part {
+			n--
+		}
+	}
+	return n > 0
+}
+
+// fail keeps the first error.
+func (j *join) fail(err error) {
+	if j.err == nil {
+		j.err = err
+	}
+}
+
+var errStrangeReply = errors.New("the cache server's reply is not what the command returns")
+
+// integerOf reads an integer reply.
+func integerOf(frame []byte) (int64, error) {
+	if frame[0] != ':' || len(frame) < 4 {
+		return 0, errStrangeReply
+	}
+	var n int64
+	for _, c := range frame[1 : len(frame)-2] {
+		if c < '0' || c > '9' {
+			return 0, errStrangeReply
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, nil
+}

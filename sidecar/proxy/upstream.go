@@ -1,0 +1,315 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"ringside/internal/evloop"
+	"ringside/resp"
+)
+
+// upstream is one worker's connection to one cache server in one protocol version. It is opened on first use and again, after a pause that
+// grows, when it was lost. Requests are appended to its output during a turn and leave in one write at the turn's end.
+//
+// A connection whose oldest call is not answered in time is closed and everything that waits on it fails: a reply that comes later has no
+// connection to come by, so it can never be given to another caller.
+type upstream struct {
+	worker *worker
+	name   string
+	addr   string
+	proto  int
+
+	conn    *evloop.Conn // nil: not connected, not connecting
+	early   []byte       // requests made while the address is being resolved
+	dialing bool         // resolving or connecting
+	calls   callQueue
+	scanner resp.Scanner
+	timer   *evloop.Timer // runs while calls wait
+	runID   string        // of the server at the other end; empty until it has said
+	pause   time.Duration // before the next attempt to connect
+	retryAt time.Time
+	lastErr error
+	retired bool // no longer in the topology: closes when it owes nothing
+}
+
+const (
+	pauseMin = 20 * time.Millisecond
+	pauseMax = 2 * time.Second
+	// maxUnsent bounds what waits for a server that does not read.
+	maxUnsent = 64 << 20
+)
+
+// The steps of the handshake, as call.part.
+const (
+	stepHello int32 = iota
+	stepInfo
+)
+
+// room says why nothing can be sent now; nil if something can.
+func (u *upstream) room() error {
+	w := u.worker
+	if u.conn == nil && !u.dialing {
+		if w.loop.Now().Before(u.retryAt) {
+			return &CacheDownError{Server: u.name, Err: u.lastErr}
+		}
+		u.dial()
+	}
+	if u.calls.len() >= w.server.cfg.UpstreamCalls || u.conn != nil && u.conn.Buffered() > maxUnsent {
+		return errManyRequests
+	}
+	return nil
+}
+
+// send hands a request over whose reply goes to r. raw is copied. Call room first.
+func (u *upstream) send(raw []byte, r *request, part int32) {
+	u.expect(r, part)
+	if u.conn != nil {
+		u.conn.Write(raw)
+	} else {
+		u.early = append(u.early, raw...)
+	}
+}
+
+// sendCommand is send for a command that is put together here.
+func (u *upstream) sendCommand(r *request, part int32, args ...[]byte) {
+	u.expect(r, part)
+	if u.conn != nil {
+		u.conn.SetOut(resp.AppendCommand(u.conn.Out(commandSize(args)), args...))
+	} else {
+		u.early = resp.AppendCommand(u.early, args...)
+	}
+}
+
+func commandSize(args [][]byte) int {
+	n := 16
+	for _, a := range args {
+		n += len(a) + 16
+	}
+	return n
+}
+
+func (u *upstream) expect(r *request, part int32) {
+	u.calls.push(call{r, part, u.worker.now})
+	if u.timer == nil {
+		u.timer = u.worker.loop.AfterFunc(u.worker.server.cfg.ReplyTimeout, u.checkTimeout)
+	}
+}
+
+// checkTimeout closes the connection if its oldest call has waited too long.
+func (u *upstream) checkTimeout() {
+	u.timer = nil
+	if u.calls.len() == 0 {
+		return
+	}
+	u.worker.turn()
+	limit := u.worker.server.cfg.ReplyTimeout
+	waited := time.Duration(u.worker.now - u.calls.front().sent)
+	if waited < limit {
+		u.timer = u.worker.loop.AfterFunc(limit-waited, u.checkTimeout)
+		return
+	}
+	u.worker.stats.upstreamTimeouts++
+	if u.conn != nil {
+		u.conn.Close(errReplyTimeout)
+		return
+	}
+	u.lost(errReplyTimeout) // still resolving
+}
+
+// dial connects. Names are resolved on a goroutine of their own: no loop waits for DNS.
+func (u *upstream) dial() {
+	u.dialing = true
+	u.runID = ""
+	w := u.worker
+	if host, _, err := net.SplitHostPort(u.addr); err == nil {
+		if _, err := netip.ParseAddr(host); err == nil {
+			u.connect(u.addr)
+			return
+		}
+	}
+	w.server.goroutines.Add(1)
+	go func() {
+		defer w.server.goroutines.Done()
+		addr, err := resolve(w.server.ctx, u.addr, w.server.cfg.ConnectTimeout)
+		w.loop.Submit(func() {
+			switch {
+			case !u.dialing || u.conn != nil: // timed out meanwhile
+			case err != nil:
+				u.lost(err)
+			default:
+				u.connect(addr)
+			}
+		})
+	}()
+}
+
+func (u *upstream) connect(numeric string) {
+	w := u.worker
+	u.scanner = resp.Scanner{}
+	u.conn = w.loop.Dial("tcp", numeric, w.server.cfg.ConnectTimeout, u)
+	u.conn.SetWatermarks(maxUnsent/2, maxUnsent)
+	// The handshake's replies come before those of what waited for the address.
+	waiting := u.calls
+	u.calls = callQueue{}
+	cred := w.server.deps.Credentials(u.name)
+	var hello []string
+	switch {
+	case u.proto == 3:
+		hello = []string{"HELLO", "3"}
+		if cred.Password != "" {
+			hello = append(hello, "AUTH", orDefault(cred.Username), cred.Password)
+		}
+	case cred.Password != "":
+		hello = []string{"AUTH", orDefault(cred.Username), cred.Password}
+	}
+	out := u.conn.Out(128)
+	if hello != nil {
+		u.expect(nil, stepHello)
+		out = resp.AppendCommandString(out, hello...)
+	}
+	u.expect(nil, stepInfo)
+	out = resp.AppendCommandString(out, "INFO", "server")
+	u.conn.SetOut(append(out, u.early...))
+	u.early = nil
+	for waiting.len() > 0 {
+		u.calls.push(waiting.pop())
+	}
+}
+
+func orDefault(user string) string {
+	if user == "" {
+		return "default"
+	}
+	return user
+}
+
+// OnOpen implements evloop.Handler.
+func (u *upstream) OnOpen(*evloop.Conn) {
+	u.dialing = false
+	u.worker.stats.upstreamConnects++
+}
+
+// OnData implements evloop.Handler.
+func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
+	w := u.worker
+	w.turn()
+	consumed := 0
+	for consumed < len(in) {
+		n, err := u.scanner.Next(in[consumed:])
+		if err != nil {
+			c.Close(err)
+			return consumed
+		}
+		if n == 0 {
+			c.Want(u.scanner.Want())
+			return consumed
+		}
+		frame := in[consumed : consumed+n : consumed+n]
+		consumed += n
+		if frame[0] == '>' {
+			continue // nothing that we send asks for pushes
+		}
+		if u.calls.len() == 0 {
+			c.Close(errors.New("a reply that nobody asked for"))
+			return consumed
+		}
+		next := u.calls.pop()
+		if next.request == nil {
+			if err := u.shake(next.part, frame); err != nil {
+				c.Close(err)
+				return consumed
+			}
+			continue
+		}
+		w.replied(u, next, frame)
+	}
+	if u.retired && u.calls.len() == 0 {
+		c.Close(errClosing)
+	}
+	return consumed
+}
+
+// shake takes a reply of the handshake.
+func (u *upstream) shake(step int32, frame []byte) error {
+	switch step {
+	case stepHello:
+		if frame[0] == '-' {
+			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
+		}
+	case stepInfo:
+		u.pause = 0
+		u.runID = runIDOf(frame)
+		u.worker.server.deps.OnIncarnation(u.name, u.runID)
+	}
+	return nil
+}
+
+// runIDOf finds the run_id in the reply to INFO server; empty if there is none.
+func runIDOf(frame []byte) string {
+	_, rest, found := bytes.Cut(frame, []byte("\nrun_id:"))
+	if !found {
+		return ""
+	}
+	id, _, _ := bytes.Cut(rest, []byte("\r"))
+	return string(id)
+}
+
+// OnDrain implements evloop.Handler.
+func (u *upstream) OnDrain(*evloop.Conn) {}
+
+// OnEOF implements evloop.Handler.
+func (u *upstream) OnEOF(c *evloop.Conn) { c.Close(errConnectionLost) }
+
+// OnClose implements evloop.Handler.
+func (u *upstream) OnClose(_ *evloop.Conn, err error) {
+	if err == nil {
+		err = errConnectionLost
+	}
+	u.worker.turn()
+	u.lost(err)
+}
+
+// lost fails everything that waits and sets the time of the next attempt. What is failed may send again at once, so the queue is
+// taken away first.
+func (u *upstream) lost(err error) {
+	failed := u.calls
+	wasOpen := !u.dialing
+	u.conn, u.dialing, u.early, u.runID, u.calls, u.lastErr = nil, false, nil, "", callQueue{}, err
+	if u.timer != nil {
+		u.timer.Stop()
+		u.timer = nil
+	}
+	if !u.retired {
+		if u.pause == 0 && (failed.len() > 0 || !wasOpen) {
+			u.worker.server.log.Warn("cache server is lost", "server", u.name, "addr", u.addr, "requests", failed.len(), "error", err)
+		}
+		u.pause = min(max(2*u.pause, pauseMin), pauseMax)
+		// Spread by a quarter, so that the loops of many sidecars do not all come back in the same moment.
+		u.retryAt = u.worker.loop.Now().Add(u.pause*3/4 + rand.N(u.pause/4))
+	}
+	for failed.len() > 0 {
+		c := failed.pop()
+		if c.request != nil {
+			u.worker.refused(c, &CacheDownError{Server: u.name, Err: err, Sent: wasOpen})
+		}
+	}
+}
+
+// retire lets go of a server that is no longer in the topology, after it has answered.
+func (u *upstream) retire() {
+	u.retired = true
+	if u.conn != nil && u.calls.len() == 0 {
+		u.conn.Close(errClosing)
+	}
+}
+
+// entryUsable reports whether what comes by this connection may be taken for the server that the topology names.
+func (u *upstream) entryUsable(runID string) bool { return runID != "" && u.runID == runID }
+
+func appendBulk(dst, body []byte) []byte { return resp.AppendBulk(dst, body) }
+
+func appendError(dst []byte, text string) []byte { return resp.AppendError(dst, text) }

@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"ringside/cache"
+	"ringside/internal/evloop"
+	"ringside/resp"
+	"ringside/ring"
+	"ringside/shard"
+	"ringside/shard/keyspace"
+	"ringside/sidecar/topology"
+)
+
+// worker is everything that belongs to one event loop.
+type worker struct {
+	server *Server
+	loop   *evloop.Loop
+	hasher *ring.Hasher
+	now    int64 // nanoseconds since the server was made, by the loop's clock; set by turn
+
+	route     route
+	upstreams map[upstreamKey]*upstream
+	clients   map[int64]*client
+	stats     stats
+
+	free      *request
+	freeCount int
+	scratch   []byte       // a reply in the making
+	name      []byte       // an entry's name in the making
+	key       keyspace.Key // of the command being dispatched
+	positions []int        // of keys in it
+	groups    groups       // of its keys by server
+}
+
+// route is what a worker needs of the topology, worked out once per topology.
+type route struct {
+	topology *topology.Topology
+	// upstreams by index of the cache server: for protocol 2 and 3.
+	upstreams [][2]*upstream
+	// confirmations by index of the shard.
+	confirmations []*shard.Confirmation
+}
+
+type upstreamKey struct {
+	name, addr string
+	proto      int
+}
+
+func newWorker(s *Server, loop *evloop.Loop) *worker {
+	return &worker{
+		server: s, loop: loop, hasher: ring.NewHasher(),
+		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, stats: newStats(len(s.commands.list)),
+	}
+}
+
+// turn begins a turn's work: it takes the time and, when there is a new one, the topology.
+func (w *worker) turn() {
+	w.now = int64(w.loop.Now().Sub(w.server.started))
+	if t := w.server.deps.Topology.Current(); t != w.route.topology {
+		w.adopt(t)
+	}
+}
+
+// adopt makes t the topology that this worker acts by. Connections to servers that stay are kept.
+func (w *worker) adopt(t *topology.Topology) {
+	used := map[upstreamKey]bool{}
+	r := route{topology: t, upstreams: make([][2]*upstream, len(t.Caches)), confirmations: make([]*shard.Confirmation, len(t.Shards))}
+	for i := range t.Caches {
+		for p := range r.upstreams[i] {
+			key := upstreamKey{t.Caches[i].Name, t.Caches[i].Addr, p + 2}
+			used[key] = true
+			u := w.upstreams[key]
+			if u == nil {
+				u = &upstream{worker: w, name: key.name, addr: key.addr, proto: key.proto}
+				w.upstreams[key] = u
+			}
+			r.upstreams[i][p] = u
+		}
+	}
+	for i := range t.Shards {
+		r.confirmations[i] = w.server.deps.Shards.Confirmation(t.Shards[i].Name)
+	}
+	for key, u := range w.upstreams {
+		if !used[key] {
+			delete(w.upstreams, key)
+			u.retire()
+		}
+	}
+	w.route = r
+}
+
+// owner returns the cache server that owns a vnode and the worker's connection to it in the client's protocol.
+func (w *worker) owner(vnode uint16, proto int) (uint16, *upstream, error) {
+	t := w.route.topology
+	if t == nil {
+		return 0, nil, errNoTopology
+	}
+	i := t.CacheOf(vnode)
+	if i == ring.None {
+		return 0, nil, errNoCacheServer
+	}
+	u := w.route.upstreams[i][proto-2]
+	return i, u, u.room()
+}
+
+// entry works out where the entry of a row is and whether the cache may be asked for it (promise P3). The name is in w.name.
+func (w *worker) entry(k *keyspace.Key, proto int) (server uint16, u *upstream, ok bool) {
+	t := w.route.topology
+	if t == nil || k.Keyspace.TTL == 0 {
+		return 0, nil, false
+	}
+	s := t.ShardOf(k.ShardKey, k.ShardVnode)
+	generation := t.Generation(k.CacheVnode)
+	if s == ring.None || generation == 0 {
+		return 0, nil, false
+	}
+	switch w.route.confirmations[s].Standing(t.Epoch, generation, w.loop.Now(), w.server.cfg.ViewTTL) {
+	case shard.Current:
+	case shard.Expired:
+		if !w.server.cfg.ServeUnconfirmed {
+			return 0, nil, false
+		}
+		w.stats.unconfirmed++
+	default:
+		return 0, nil, false
+	}
+	server, u, err := w.owner(k.CacheVnode, proto)
+	if err != nil || u.runID != "" && !u.entryUsable(t.Caches[server].RunID) {
+		return 0, nil, false
+	}
+	w.name = cache.AppendName(w.name[:0], generation, t.Flush(k.ShardVnode), k.Text)
+	return server, u, true
+}
+
+// trusted reports whether an entry that came by u may be used: the server at the other end is the incarnation that the
+// topology, by which the entry's name was made, names.
+func (w *worker) trusted(u *upstream, epoch uint64, server uint16) bool {
+	t := w.route.topology
+	return t.Epoch == epoch && u.entryUsable(t.Caches[server].RunID)
+}
+
+// local begins a request that is answered at once.
+func (w *worker) local(cl *client) *request { return w.newRequest(cl, w.stats.other, kindAway) }
+
+// replied takes an upstream's reply to one of its calls.
+func (w *worker) replied(u *upstream, c call, frame []byte) {
+	r := c.request
+	switch r.kind {
+	case kindRow:
+		w.rowReplied(u, r, c.part, frame)
+	case kindJoin:
+		w.joinReplied(u, r, c.part, frame)
+	default:
+		if frame[0] == '-' {
+			w.stats.passedErrors++
+		}
+		w.finish(r, frame)
+	}
+}
+
+// refused takes the failure of a call: the reply will never come.
+func (w *worker) refused(c call, err error) {
+	r := c.request
+	switch r.kind {
+	case kindRow:
+		w.rowMissed(r) // the shard can still answer
+	case kindJoin:
+		w.joinRefused(r, c.part, err)
+	default:
+		w.fail(r, err)
+	}
+}
+
+// pass sends a command on as it is.
+func (w *worker) pass(cl *client, c *command, cmd resp.Command, u *upstream) {
+	r := w.newRequest(cl, c.index, kindPass)
+	if cmd.Raw != nil {
+		u.send(cmd.Raw, r, 0)
+		return
+	}
+	u.sendCommand(r, 0, cmd.Args...)
+}
