@@ -169,7 +169,7 @@ func (c *Conn) present() {
 	if n := c.input.len(); n > 0 && (n >= c.input.want || c.eofSeen) {
 		c.deliverHeld()
 	}
-	if c.eofSeen && !c.eofTold && c.presentable() {
+	if c.eofSeen && !c.eofTold && c.presentable() && !c.resumeQueued {
 		c.eofTold = true
 		c.handler.OnEOF(c)
 	}

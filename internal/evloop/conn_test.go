@@ -85,7 +85,7 @@ func TestEveryCut(t *testing.T) {
 // TestTinySocketBuffers (E3) has every write of the loop be a partial one, at many offsets, over all ways to write.
 func TestTinySocketBuffers(t *testing.T) {
 	l := startLoop(t, Config{})
-	const size = 200_000
+	const size = 60_000
 	want := make([]byte, size)
 	for i := range want {
 		want[i] = byte(i * 7 >> 3)

@@ -150,12 +150,7 @@ func (l *Loop) turn() (ending bool, err error) {
 	}
 	l.now = int64(time.Since(l.base))
 	for i := range n {
-		ev := l.poll.event(i)
-		if uint(ev.fd) < uint(len(l.slots)) {
-			if s := &l.slots[ev.fd]; s.src != nil && s.gen == ev.gen {
-				s.src.ready(ev.ready)
-			}
-		}
+		l.dispatch(l.poll.event(i))
 	}
 	ending = l.tasks.run()
 	l.timers.fire(l.now)
@@ -169,6 +164,16 @@ func (l *Loop) turn() (ending bool, err error) {
 	}
 	l.stats.publish(l)
 	return ending, nil
+}
+
+// dispatch hands a report to the descriptor's owner, if that is still who it was reported for.
+func (l *Loop) dispatch(ev event) {
+	if uint(ev.fd) >= uint(len(l.slots)) {
+		return
+	}
+	if s := &l.slots[ev.fd]; s.src != nil && s.gen == ev.gen {
+		s.src.ready(ev.ready)
+	}
 }
 
 // wait polls without waiting first: under load there is something nearly always, and a system call that cannot block needs no
