@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The tests wait far more than they compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if code == 0 {
 		// A probe of memberlist's that is under way when it is shut down runs to its end, which takes a few seconds.
@@ -69,7 +75,7 @@ func keys(k ...string) option {
 }
 func rejoinEvery(d time.Duration) option { return func(_ *node, c *Config) { c.RejoinInterval = d } }
 
-// prepare makes a node with memberlist's failure detection sped up tenfold; the rest is as in production.
+// prepare makes a node with memberlist's failure detection sped up sevenfold; the rest is as in production.
 func prepare(t *testing.T, name string, opts ...option) *node {
 	n := &node{t: t, name: name, hints: map[string]Hint{}, topologies: map[string][]byte{}, ended: make(chan struct{})}
 	cfg := Config{Name: name, BindAddr: "127.0.0.1", Meta: Meta{Version: "v1", Redis: "127.0.0.1:1", Admin: "127.0.0.1:2"}, LeaveTimeout: time.Second}
@@ -99,7 +105,7 @@ func prepare(t *testing.T, name string, opts ...option) *node {
 		},
 	}, nil, slog.New(slog.NewTextHandler(&n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	n.tune = func(c *memberlist.Config) {
-		c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult = 200*time.Millisecond, 100*time.Millisecond, 3
+		c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult = 300*time.Millisecond, 250*time.Millisecond, 3
 		c.DeadNodeReclaimTime = 500 * time.Millisecond
 		c.GossipToTheDeadTime = time.Second
 		c.PushPullInterval = 3 * time.Second

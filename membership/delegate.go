@@ -105,7 +105,12 @@ func (d delegate) seen(n *memberlist.Node) {
 	if g.stopped {
 		return
 	}
-	changed, fresh := g.tab.seen(s, time.Now())
+	now := time.Now()
+	changed, fresh := g.tab.seen(s, now)
+	if g.askedEarly[s.name] {
+		delete(g.askedEarly, s.name)
+		g.answer(s.name, now)
+	}
 	if fresh {
 		g.pass(s.name)
 		g.box.hints[s.name] = true
@@ -142,7 +147,7 @@ func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stopped {
+	if g.stopped || other.Port == g.port && g.ip.Equal(other.Addr) {
 		return
 	}
 	g.rival = &rival{addr: netip.AddrPortFrom(addr.Unmap(), other.Port), meta: decodeMeta(other.Meta)}

@@ -63,20 +63,22 @@ type Gossip struct {
 
 	mu sync.Mutex // guards the following; see invariant I1
 	// stopped is set once Run takes leave: memberlist's timers and streams may outlive it, and must find nothing to change.
-	stopped  bool
-	began    time.Time // when Run was called
-	ip       net.IP    // advertised
-	port     uint16
-	tab      *table
-	queue    queue
-	fresh    map[string]bool // whose record is to be passed on at once
-	dirty    bool            // the push/pull state is out of date
-	box      mailbox
-	out      outbox
-	asking   asking
-	rival    *rival
-	disputed bool
-	rnd      *rand.Rand
+	stopped bool
+	began   time.Time // when Run was called
+	ip      net.IP    // advertised
+	port    uint16
+	tab     *table
+	queue   queue
+	fresh   map[string]bool // whose record is to be passed on at once
+	dirty   bool            // the push/pull state is out of date
+	box     mailbox
+	out     outbox
+	asking  asking
+	// askedEarly: who asked for our topology before memberlist showed them.
+	askedEarly map[string]bool
+	rival      *rival // the last one seen
+	disputed   bool   // the last peer that joined us, or that we joined, holds our name for another address
+	rnd        *rand.Rand
 }
 
 // New prepares gossip; it opens nothing. The configuration is checked by Run, and by Config.Validate. Metrics are registered with reg, which
@@ -102,10 +104,10 @@ func New(cfg Config, cb Callbacks, reg prometheus.Registerer, log *slog.Logger) 
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
 		queue: queue{sent: map[string]int{}},
-		fresh: map[string]bool{},
-		box:   newMailbox(),
-		out:   outbox{jobs: map[string]job{}, active: map[string]bool{}},
-		rnd:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		fresh: map[string]bool{}, askedEarly: map[string]bool{},
+		box: newMailbox(),
+		out: outbox{jobs: map[string]job{}, active: map[string]bool{}},
+		rnd: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.meta, _ = cfg.Meta.encode()
 	own := record{Name: cfg.Name, Boot: cfg.Meta.Boot, Seq: 1}

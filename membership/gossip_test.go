@@ -72,6 +72,7 @@ func TestTopologyReachesLateJoiner(t *testing.T) {
 	eventually(t, 3*time.Second, "a2 has it", func() bool { return bytes.Equal(nodes[1].got("a1"), big) })
 	nodes[1].has(big, h)
 
+	// It asks whoever has the highest hint, which may be one that has not heard of it yet.
 	late := start(t, "a3", seeds(nodes[1].Addr()))
 	took := eventually(t, 3*time.Second, "the late one has it", func() bool { return bytes.Equal(late.gotAny(), big) })
 	t.Logf("a late joiner had %d KiB of topology after %v", len(big)>>10, took.Round(time.Millisecond))
@@ -112,7 +113,7 @@ func TestLeaveIsSeenAtOnce(t *testing.T) {
 	begun := time.Now()
 	nodes[2].stop()
 	for _, n := range nodes[:2] {
-		took := eventually(t, 500*time.Millisecond, "seen to have left", func() bool { return n.sees("a3", Left) })
+		took := eventually(t, 900*time.Millisecond, "seen to have left", func() bool { return n.sees("a3", Left) })
 		t.Logf("%s saw a3 leave after %v", n.name, took.Round(time.Millisecond))
 	}
 	<-nodes[2].ended
@@ -142,11 +143,13 @@ func TestCrashAndRestartAtAnotherAddress(t *testing.T) {
 	nodes[2].crash()
 
 	// It is back before anybody noticed: its old address is still thought alive, but does not answer.
+	squatter, err := net.Listen("tcp", old) // so that the new one gets another port; it accepts and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatter.Close()
 	again := start(t, "a3", seeds(nodes[0].Addr()))
 	again.SetHint(Hint{Epoch: 3, Digest: "after"})
-	if again.Addr() == old {
-		t.Skip("the kernel gave the same port")
-	}
 	took := eventually(t, 12*time.Second, "accepted at the new address, with the new process's hint", func() bool {
 		for _, n := range nodes[:2] {
 			m, _ := n.member("a3")
@@ -169,7 +172,7 @@ func TestCrashIsSeen(t *testing.T) {
 	nodes := startCluster(t, 3)
 	nodes[1].crash()
 	took := eventually(t, 10*time.Second, "seen to be dead", func() bool { return nodes[0].sees("a2", Dead) && nodes[2].sees("a2", Dead) })
-	t.Logf("death seen after %v (probes ten times as often as in production)", took.Round(time.Millisecond))
+	t.Logf("death seen after %v (probes seven times as often as in production)", took.Round(time.Millisecond))
 }
 
 func TestRestartAtTheSameAddress(t *testing.T) {

@@ -18,6 +18,8 @@ const (
 	// planEvery is how often topologies are planned when nothing happens.
 	planEvery  = 250 * time.Millisecond
 	sweepEvery = 30 * time.Second
+	// maxAskedEarly is how many peers that are not known yet may have an answer coming.
+	maxAskedEarly = 256
 	// goodbyes is how many peers are told of our leaving directly.
 	goodbyes = 8
 )
@@ -129,11 +131,16 @@ func (g *Gossip) planSends(now time.Time) {
 	}
 }
 
-// answer queues our topology for a peer that asked. Called with mu held, also from delegates.
+// answer queues our topology for a peer that asked. A newcomer may ask before memberlist has told us of it; it is answered when that
+// happens. Called with mu held, also from delegates.
 func (g *Gossip) answer(name string, now time.Time) {
 	m := g.tab.members[name]
 	if m == nil || m.state != Alive || name == g.cfg.Name {
-		g.met.dropped.WithLabelValues("unknown_sender").Inc()
+		if g.stopped || len(g.askedEarly) >= maxAskedEarly {
+			g.met.dropped.WithLabelValues("unknown_sender").Inc()
+			return
+		}
+		g.askedEarly[name] = true
 		return
 	}
 	if !mayAnswer(now, g.tab.own().Hint, m, g.pace) {
@@ -152,6 +159,7 @@ func (g *Gossip) sendOurs(name string, now time.Time) {
 
 // sweep forgets what is old. Called with mu held.
 func (g *Gossip) sweep(now time.Time) {
+	clear(g.askedEarly)
 	forgotten := g.tab.sweep(now)
 	for _, name := range forgotten {
 		g.queue.drop(name)
