@@ -47,18 +47,18 @@ type KeySpec struct {
 type BeginSearch uint8
 
 const (
-	BeginUnknown BeginSearch = iota
-	BeginIndex
-	BeginKeyword
+	BeginUnknown BeginSearch = iota // not by any rule: see CommandInfo.Keys
+	BeginIndex                      // at an argument's place
+	BeginKeyword                    // behind a keyword
 )
 
 // FindKeys is how a KeySpec goes on from there.
 type FindKeys uint8
 
 const (
-	FindUnknown FindKeys = iota
-	FindRange
-	FindKeyNum
+	FindUnknown FindKeys = iota // not by any rule
+	FindRange                   // up to a place
+	FindKeyNum                  // as many as an argument says
 )
 
 // CommandInfo describes one command or subcommand of Redis 7.0. The table is shared: never change one.

@@ -56,7 +56,6 @@ func TestAppendCommand(t *testing.T) {
 	}
 }
 
-// TestAppendWhatIsScanned: a header is written with as many digits as are needed, whatever its size.
 func TestAppendBulkHeader(t *testing.T) {
 	for n, want := range map[int]string{0: "$0\r\n", 9: "$9\r\n", 10: "$10\r\n", 99: "$99\r\n", 100: "$100\r\n", 1 << 29: "$536870912\r\n"} {
 		if got := AppendBulkHeader(nil, n); string(got) != want {
