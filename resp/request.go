@@ -2,23 +2,6 @@ package resp
 
 import "bytes"
 
-// Limits bound what one client may ask for. They are read by the parsers of many connections: do not change them while in use.
-type Limits struct {
-	// MaxBulk is the longest argument, in bytes.
-	MaxBulk int
-	// MaxElements is the largest number of arguments in one command.
-	MaxElements int
-	// MaxInline is the longest inline command and the longest header line, in bytes without the line break.
-	MaxInline int
-	// MaxRequest is the longest command as a whole, in bytes with all framing.
-	MaxRequest int
-}
-
-// DefaultLimits returns 64 MiB per argument, 1,048,576 arguments, 64 KiB inline (as Redis), 128 MiB per command.
-func DefaultLimits() Limits {
-	return Limits{MaxBulk: 64 << 20, MaxElements: 1 << 20, MaxInline: 64 << 10, MaxRequest: 128 << 20}
-}
-
 // What Redis allows a client that has yet to authenticate.
 const (
 	unauthenticatedElements = 10

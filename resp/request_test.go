@@ -126,6 +126,25 @@ func TestParserLimits(t *testing.T) {
 	}
 }
 
+func TestLimitsValidate(t *testing.T) {
+	if err := DefaultLimits().Validate(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*Limits){
+		"limit bulk is 0, must be at least 1":                                                   func(l *Limits) { l.MaxBulk = 0 },
+		"limit elements is -1, must be at least 1":                                              func(l *Limits) { l.MaxElements = -1 },
+		"limit inline is 1, must be at least 64":                                                func(l *Limits) { l.MaxInline = 1 },
+		"limit request is 0, must be at least 64":                                               func(l *Limits) { l.MaxRequest = 0 },
+		"limit bulk is 67108864, more than limit request, 1000: no such argument could be sent": func(l *Limits) { l.MaxRequest = 1000 },
+	} {
+		limits := DefaultLimits()
+		change(&limits)
+		if err := limits.Validate(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 // TestParserSizes cuts requests of sizes around every power of two at the places where buffers end.
 func TestParserSizes(t *testing.T) {
 	for shift := range 21 {
