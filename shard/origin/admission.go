@@ -1,0 +1,186 @@
+package origin
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"ringside/shard"
+)
+
+// class tells a client's request from our own questions to the shard.
+type class uint8
+
+const (
+	// request waits its turn, is refused when the queue is full or the shard is down, and gives up after the queue's time limit.
+	request class = iota
+	// internal goes first, waits as long as its context lets it, and passes while the shard is down: it is how we find out.
+	internal
+)
+
+// admission is the bounded queue in front of one shard's sessions (promise P6). It is first in, first out. The queue of pgxpool behind it
+// has neither bound nor deadline; since no more requests are admitted than there are sessions, it stays empty.
+//
+// Invariants, under mu: inUse counts the admitted that have not left; a waiter is in the list or has been told, never both; nobody of
+// class request waits while down is set.
+type admission struct {
+	shard    string
+	maxQueue int
+	maxWait  time.Duration
+
+	mu       sync.Mutex
+	capacity int
+	inUse    int
+	queue    list.List // of *waiter, the next one in front
+	down     error     // not nil: requests are refused with it at once
+	served   uint64
+	full     uint64 // shed: the queue was full
+	late     uint64 // shed: waited too long
+}
+
+type waiter struct {
+	class class
+	since time.Time
+	told  chan error // of capacity 1, told once: nil means admitted
+}
+
+func newAdmission(name string, cfg Config, capacity int) *admission {
+	return &admission{shard: name, maxQueue: cfg.QueueLimit, maxWait: cfg.QueueWait, capacity: capacity}
+}
+
+// enter returns nil when the caller may use a session; it must leave afterwards. Otherwise nothing was counted, and the error is
+// shard.ErrOverloaded, the reason why the shard is down, or the context's.
+func (a *admission) enter(ctx context.Context, c class) error {
+	a.mu.Lock()
+	switch {
+	case c == request && a.down != nil:
+		defer a.mu.Unlock()
+		return a.down
+	case a.inUse < a.capacity && (c == internal || a.queue.Len() == 0):
+		a.inUse++
+		a.served++
+		a.mu.Unlock()
+		return nil
+	case c == request && a.queue.Len() >= a.maxQueue:
+		a.full++
+		a.mu.Unlock()
+		return fmt.Errorf("shard %s: the queue is full (%d requests): %w", a.shard, a.maxQueue, shard.ErrOverloaded)
+	}
+	w := &waiter{class: c, since: time.Now(), told: make(chan error, 1)}
+	var place *list.Element
+	if c == internal {
+		place = a.queue.PushFront(w)
+	} else {
+		place = a.queue.PushBack(w)
+	}
+	a.mu.Unlock()
+
+	var expired <-chan time.Time
+	if c == request {
+		timer := time.NewTimer(a.maxWait)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case err := <-w.told:
+		return err
+	case <-expired:
+		return a.giveUp(place, w, nil)
+	case <-ctx.Done():
+		return a.giveUp(place, w, ctx.Err())
+	}
+}
+
+// giveUp takes a waiter out of the queue. It may have been told in the same moment: then an admission stands if the caller only
+// ran out of patience, and is handed back if the caller is gone.
+func (a *admission) giveUp(place *list.Element, w *waiter, gone error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case err := <-w.told:
+		if err == nil && gone != nil {
+			a.inUse--
+			a.admitNext()
+			return gone
+		}
+		return err
+	default:
+	}
+	a.queue.Remove(place)
+	if gone != nil {
+		return gone
+	}
+	a.late++
+	return fmt.Errorf("shard %s: waited %v for a connection: %w", a.shard, a.maxWait, shard.ErrOverloaded)
+}
+
+// leave ends what enter began.
+func (a *admission) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inUse--
+	a.admitNext()
+}
+
+// resize changes how many may be in use. Those above it finish.
+func (a *admission) resize(capacity int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.capacity = capacity
+	a.admitNext()
+}
+
+// refuse makes every request, waiting or to come, fail at once with err, until admit.
+func (a *admission) refuse(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = err
+	for e := a.queue.Front(); e != nil; {
+		next := e.Next()
+		if w := e.Value.(*waiter); w.class == request {
+			a.queue.Remove(e)
+			w.told <- err
+		}
+		e = next
+	}
+}
+
+// admit ends refuse.
+func (a *admission) admit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = nil
+}
+
+func (a *admission) admitNext() {
+	for a.inUse < a.capacity && a.queue.Len() > 0 {
+		w := a.queue.Remove(a.queue.Front()).(*waiter)
+		a.inUse++
+		a.served++
+		w.told <- nil
+	}
+}
+
+// admissionStats is a snapshot of an admission.
+type admissionStats struct {
+	inUse, waiting     int
+	oldest             time.Duration
+	served, full, late uint64
+}
+
+func (a *admission) stats(now time.Time) admissionStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full, late: a.late}
+	// The oldest request is the first one behind our own questions, which go in front and are few.
+	for e := a.queue.Front(); e != nil; e = e.Next() {
+		w := e.Value.(*waiter)
+		s.oldest = max(s.oldest, now.Sub(w.since))
+		if w.class == request {
+			break
+		}
+	}
+	return s
+}

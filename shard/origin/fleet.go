@@ -1,0 +1,290 @@
+package origin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringside/shard"
+)
+
+// Fleet is the shards by name. It is safe for concurrent use.
+//
+// Order of calls: New, OnView, Apply and SetLimit as often as needed, Run once, everything else at any time after Apply, Close after
+// Run has returned.
+type Fleet struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+
+	mu      sync.RWMutex
+	pools   map[string]*pool
+	words   map[string]*word
+	limits  map[string]int // as given to SetLimit
+	heard   func(name string, v shard.View)
+	closed  bool
+	changed chan struct{} // capacity 1: there are pools that nobody watches
+
+	closing sync.WaitGroup // pools that were taken out
+}
+
+// New returns a Fleet without shards. It does no I/O. cfg must be valid; its zero fields take their defaults. A nil reg
+// keeps the metrics to itself, a nil log discards.
+func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) *Fleet {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if reg == nil {
+		reg = prometheus.NewRegistry()
+	}
+	f := &Fleet{
+		cfg: cfg.WithDefaults(), log: log,
+		pools: map[string]*pool{}, words: map[string]*word{}, limits: map[string]int{},
+		changed: make(chan struct{}, 1),
+	}
+	f.metrics = newMetrics(reg, f.Pools)
+	return f
+}
+
+// OnView sets what is called when a shard's view is heard to be newer than any before. It is called by whoever heard it, one call at a
+// time per shard, and must neither block nor call the Fleet. Set it before Apply.
+func (f *Fleet) OnView(fn func(name string, v shard.View)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard = fn
+	for _, w := range f.words {
+		w.mu.Lock()
+		w.heard = fn
+		w.mu.Unlock()
+	}
+}
+
+// Apply makes the fleet consist of exactly these shards. Connections are opened when they are needed, so Apply never waits for the network.
+// If a shard is invalid nothing changes, and the error names it without its secrets. A shard whose DSN or budget changed
+// gets new connections; those of its former pool end with the operations that use them.
+func (f *Fleet) Apply(shards []ShardConfig) error {
+	var errs []error
+	wanted := map[string]ShardConfig{}
+	for _, s := range shards {
+		if err := s.Validate(); err != nil {
+			errs = append(errs, err)
+		} else if _, twice := wanted[s.Name]; twice {
+			errs = append(errs, errors.New("shard "+s.Name+" is given twice"))
+		}
+		wanted[s.Name] = s
+	}
+	if errs != nil {
+		return errors.Join(errs...)
+	}
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return errShutDown
+	}
+	fresh := map[string]*pool{}
+	for name, s := range wanted {
+		if old := f.pools[name]; old != nil && old.conf == s {
+			continue
+		}
+		limit, ok := f.limits[name]
+		if !ok {
+			limit = s.MaxConnections
+		}
+		p, err := newPool(s, f.cfg, limit, f.wordLocked(name), f.metrics.timings(name), f.log)
+		if err != nil {
+			for _, made := range fresh {
+				made.close()
+			}
+			return err
+		}
+		fresh[name] = p
+	}
+	for name, old := range f.pools {
+		next, replaced := fresh[name]
+		if _, stays := wanted[name]; stays && !replaced {
+			continue
+		}
+		if replaced && next.conf.DSN != old.conf.DSN || !replaced {
+			old.word.confirmation.Forget() // another database may answer from now on
+		}
+		if !replaced {
+			f.metrics.forget(name)
+		}
+		delete(f.pools, name)
+		old.retire(errRemoved)
+		f.closing.Go(old.close)
+	}
+	for name, p := range fresh {
+		f.pools[name] = p
+	}
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Run asks every shard for its view, more often than every ViewTTL/2, until ctx ends. It returns nil then, after all its pollers have ended.
+func (f *Fleet) Run(ctx context.Context) error {
+	var pollers sync.WaitGroup
+	defer pollers.Wait()
+	watched := map[*pool]bool{}
+	tick := f.cfg.ViewTTL / 4
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.changed:
+			current := map[*pool]bool{}
+			for _, p := range f.all() {
+				current[p] = true
+				if !watched[p] {
+					pollers.Go(func() { p.watch(ctx) })
+				}
+			}
+			watched = current
+		case <-ticker.C:
+			now := time.Now()
+			if wasSuspended(now.Round(0).Sub(last.Round(0)), now.Sub(last), tick) {
+				f.log.Warn("the machine was suspended: asking every shard again")
+				f.forget()
+			}
+			last = now
+		}
+	}
+}
+
+// forget makes every shard count as unheard, and asks all of them.
+func (f *Fleet) forget() {
+	f.mu.RLock()
+	for _, w := range f.words {
+		w.confirmation.Forget()
+	}
+	f.mu.RUnlock()
+	for _, p := range f.all() {
+		p.askNow()
+	}
+}
+
+// Confirmation returns where the shard's last word is kept. It is the same for a name as long as the Fleet lives, also while the shard is
+// not, or not yet, part of it. Every load, write and poll writes it.
+func (f *Fleet) Confirmation(name string) *shard.Confirmation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &f.wordLocked(name).confirmation
+}
+
+func (f *Fleet) wordLocked(name string) *word {
+	w := f.words[name]
+	if w == nil {
+		w = &word{name: name, heard: f.heard}
+		f.words[name] = w
+	}
+	return w
+}
+
+// Poke asks the shard for its view now, for instance because gossip hinted at a new one. It does not wait for the answer.
+func (f *Fleet) Poke(name string) {
+	if p, err := f.pool(name); err == nil {
+		p.askNow()
+	}
+}
+
+// SetLimit sets how many sessions this sidecar may hold on the shard, its poller's included: its part of the cluster's budget, kept
+// within 1 and MaxConnections. Without it the limit is MaxConnections. On a decrease idle sessions beyond it are closed, and those in
+// use when they are done. It may be called for a shard that is yet to be applied.
+func (f *Fleet) SetLimit(name string, n int) {
+	f.mu.Lock()
+	f.limits[name] = n
+	p := f.pools[name]
+	f.mu.Unlock()
+	if p != nil {
+		p.setLimit(n)
+	}
+}
+
+// PoolStats is a snapshot of one shard's pool.
+type PoolStats struct {
+	Name       string
+	Budget     int           // MaxConnections of the whole cluster
+	Limit      int           // sessions that this sidecar may hold
+	InUse      int           // sessions that a request has, or had until it broke
+	Idle       int           // sessions that nobody has
+	Waiting    int           // requests that wait for one
+	OldestWait time.Duration // how long the first of them has waited
+	Served     uint64        // requests that got a session
+	ShedFull   uint64        // requests refused because the queue was full
+	ShedLate   uint64        // requests refused because they had waited too long
+	DownSince  time.Time     // zero while the shard is up
+	LastError  string        // why it is down, or why it does not say its view; empty when all is well
+}
+
+// Pools returns a snapshot of every pool, by name.
+func (f *Fleet) Pools() []PoolStats {
+	now := time.Now()
+	var stats []PoolStats
+	for _, p := range f.all() {
+		stats = append(stats, p.stats(now))
+	}
+	slices.SortFunc(stats, func(a, b PoolStats) int { return cmp.Compare(a.Name, b.Name) })
+	return stats
+}
+
+// Close refuses every request from now on and closes all connections, waiting for operations under way no longer than they may last.
+// Call it after Run has returned.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for name, p := range f.pools {
+		delete(f.pools, name)
+		p.retire(errShutDown)
+		f.closing.Go(p.close)
+	}
+	f.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() {
+		f.closing.Wait()
+		close(done)
+	}()
+	bound := max(f.cfg.LoadTimeout, f.cfg.WriteTimeout, f.cfg.AdminTimeout) + cleanupBound
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		f.log.Warn("connections to the shards did not close in time", "waited", bound)
+	}
+}
+
+func (f *Fleet) pool(name string) (*pool, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if p := f.pools[name]; p != nil {
+		return p, nil
+	}
+	if f.closed {
+		return nil, &shard.DownError{Shard: name, Err: errShutDown}
+	}
+	return nil, &shard.DownError{Shard: name, Err: errNotInTopology}
+}
+
+func (f *Fleet) all() []*pool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	pools := make([]*pool, 0, len(f.pools))
+	for _, p := range f.pools {
+		pools = append(pools, p)
+	}
+	return pools
+}

@@ -1,0 +1,215 @@
+package origin
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringside/shard"
+	"ringside/shard/keyspace"
+)
+
+// Row is a shard's answer for one key.
+type Row struct {
+	Found bool
+	Body  []byte // row_to_json of the row, byte for byte as the shard wrote it; nil unless Found
+	Err   error  // wraps shard.ErrNotOwner when this shard may not answer for the key's vnode; then nothing is known of the row
+}
+
+// Load reads the rows of keys, all of one keyspace and believed to be on the named shard, in one statement: the shard's view, the
+// ownership of each vnode and the rows are of one snapshot. The answer has one Row for each key, in the order of keys.
+//
+// A cancelled ctx ends the wait for a connection only. Errors: shard.ErrOverloaded, *shard.DownError.
+func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, keys []keyspace.Key) ([]Row, shard.View, error) {
+	p, err := f.pool(name)
+	if err != nil || len(keys) == 0 {
+		return nil, shard.View{}, err
+	}
+	sql, args, err := loadStatement(name, ks, keys)
+	if err != nil {
+		return nil, shard.View{}, err
+	}
+	var rows []Row
+	var view shard.View
+	once := func(ctx context.Context, conn *pgx.Conn) error {
+		asked := time.Now()
+		var err error
+		rows, view, err = p.load(ctx, conn, sql, args, keys)
+		since(p.timings.load, asked)
+		if err == nil {
+			p.word.said(view, asked)
+		}
+		return err
+	}
+	var first error
+	err = p.run(ctx, request, f.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
+		first = once(ctx, conn)
+		return first
+	})
+	if lostOnce(first) {
+		// The connection had died in the pool, which is empty now. Reading twice is harmless.
+		err = p.run(ctx, request, f.cfg.LoadTimeout+Grace, once)
+	}
+	if err != nil {
+		return nil, shard.View{}, err
+	}
+	return rows, view, nil
+}
+
+func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any, keys []keyspace.Key) ([]Row, shard.View, error) {
+	result, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, shard.View{}, err
+	}
+	answers := make([]Row, len(keys))
+	var view shard.View
+	var epoch, previous *int64
+	var phase *int16
+	var place int64
+	var state *string
+	var body []byte
+	n := 0
+	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &place, &state, &body}, func() error {
+		if epoch == nil || phase == nil || previous == nil {
+			return &shard.DownError{Shard: p.name, Err: errNotSetUp}
+		}
+		view = viewRow{*epoch, *phase, *previous}.view()
+		if place < 1 || place > int64(len(keys)) {
+			return fmt.Errorf("the shard answered for key %d of %d", place, len(keys))
+		}
+		n++
+		answers[place-1] = answer(p.name, keys[place-1].ShardVnode, state, body)
+		return nil
+	})
+	if err != nil {
+		return nil, shard.View{}, err
+	}
+	if n < len(keys) {
+		return nil, shard.View{}, fmt.Errorf("the shard answered for %d of %d keys", n, len(keys))
+	}
+	return answers, view, nil
+}
+
+// answer decides what a shard may say of one row. An owned vnode is read, and a frozen one, which takes no writes until it is closed; in
+// every other state the row here is older or newer than the truth, or nothing.
+func answer(name string, vnode uint16, state *string, body []byte) Row {
+	if state == nil {
+		return Row{Err: fmt.Errorf("shard %s: vnode %d was never its own: %w", name, vnode, shard.ErrNotOwner)}
+	}
+	switch *state {
+	case "owned", "frozen":
+		return Row{Found: body != nil, Body: body}
+	}
+	return Row{Err: fmt.Errorf("shard %s: vnode %d is %s: %w", name, vnode, *state, shard.ErrNotOwner)}
+}
+
+// loadStatement builds the statement for one key, or for many: the same for every batch of that keyspace, since the keys
+// travel as arrays. row_to_json of the whole row, and not a list of columns, so that a prepared statement survives a changed table and
+// shows its new columns at once; t.*, since t alone would be a column of that name if there is one.
+func loadStatement(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, []any, error) {
+	if len(keys) == 1 {
+		return loadOne(name, ks, keys[0])
+	}
+	return loadMany(name, ks, keys)
+}
+
+func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key) (string, []any, error) {
+	args := []any{name, int32(key.ShardVnode)}
+	match, args, err := matchKey(args, "t", ks, key)
+	if err != nil {
+		return "", nil, err
+	}
+	return `select v.epoch, v.phase, v.previous, 1::bigint, o.state, row_to_json(t.*)::text from (values (1)) as one
+left join ringside.view v on v.shard = $1
+left join ringside.owner o on o.vnode = $2
+left join ` + quoteTable(ks.Table) + ` t on ` + match, args, nil
+}
+
+func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, []any, error) {
+	vnodes := make([]int32, len(keys))
+	for i, k := range keys {
+		vnodes[i] = int32(k.ShardVnode)
+	}
+	args := []any{name, vnodes}
+	var arrays, names, match strings.Builder
+	for i, field := range ks.Fields {
+		array, typ, cast, err := keyArray(ks, keys, i)
+		if err != nil {
+			return "", nil, err
+		}
+		args = append(args, array)
+		fmt.Fprintf(&arrays, ", $%d::%s", len(args), typ)
+		fmt.Fprintf(&names, ", f%d", i)
+		if i > 0 {
+			match.WriteString(" and ")
+		}
+		fmt.Fprintf(&match, "t.%s = k.f%d%s", quote(field.Name), i, cast)
+	}
+	return `select v.epoch, v.phase, v.previous, k.place, o.state, row_to_json(t.*)::text
+from unnest($2::int[]` + arrays.String() + `) with ordinality as k(vnode` + names.String() + `, place)
+left join ringside.view v on v.shard = $1
+left join ringside.owner o on o.vnode = k.vnode
+left join ` + quoteTable(ks.Table) + ` t on ` + match.String(), args, nil
+}
+
+// keyArray gathers one field of all keys, with the type of the array and the cast of its elements.
+func keyArray(ks *keyspace.Keyspace, keys []keyspace.Key, field int) (array any, typ, cast string, err error) {
+	if ks.Fields[field].Type == keyspace.Int {
+		ints := make([]int64, len(keys))
+		for i, k := range keys {
+			if ints[i], err = keyInt(ks, k, field); err != nil {
+				return nil, "", "", err
+			}
+		}
+		return ints, "bigint[]", "", nil
+	}
+	texts := make([]string, len(keys))
+	for i, k := range keys {
+		texts[i] = string(k.Values[field])
+	}
+	if ks.Fields[field].Type == keyspace.UUID {
+		cast = "::uuid"
+	}
+	return texts, "text[]", cast, nil
+}
+
+// matchKey returns the condition that finds a key's row, appending its values to args.
+func matchKey(args []any, alias string, ks *keyspace.Keyspace, key keyspace.Key) (string, []any, error) {
+	var b strings.Builder
+	for i, field := range ks.Fields {
+		value, cast, err := keyValue(ks, key, i)
+		if err != nil {
+			return "", nil, err
+		}
+		args = append(args, value)
+		if i > 0 {
+			b.WriteString(" and ")
+		}
+		fmt.Fprintf(&b, "%s.%s = $%d%s", alias, quote(field.Name), len(args), cast)
+	}
+	return b.String(), args, nil
+}
+
+// keyValue returns one field of a key as a parameter, with its cast.
+func keyValue(ks *keyspace.Keyspace, key keyspace.Key, field int) (value any, cast string, err error) {
+	switch ks.Fields[field].Type {
+	case keyspace.Int:
+		n, err := keyInt(ks, key, field)
+		return n, "::bigint", err
+	case keyspace.UUID:
+		return string(key.Values[field]), "::text::uuid", nil
+	}
+	return string(key.Values[field]), "::text", nil
+}
+
+func keyInt(ks *keyspace.Keyspace, key keyspace.Key, field int) (int64, error) {
+	n, err := strconv.ParseInt(string(key.Values[field]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %q of keyspace %s: field %s is not an integer", key.Text, ks.Name, ks.Fields[field].Name)
+	}
+	return n, nil
+}

@@ -1,0 +1,322 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringside/shard"
+)
+
+const (
+	connLifetime       = time.Hour
+	connLifetimeJitter = 6 * time.Minute
+	connIdleTime       = 5 * time.Minute
+	pingTimeout        = 500 * time.Millisecond
+	rollbackTimeout    = 500 * time.Millisecond
+	// cleanupBound is a little more than pgx spends on closing a connection that broke in the middle of a statement.
+	cleanupBound = 16 * time.Second
+)
+
+// pool is the sessions of one shard under one DSN. When the DSN or the budget changes, another pool takes its place.
+//
+// Sessions never exceed the limit: whoever wants one is admitted first, and leaves only once its session is idle again or is gone. While
+// the limit is 2 or more, one session is set apart for the view poller, so that a full queue cannot make views expire;
+// with a limit of 1 the poller shares it, at the head of the queue.
+type pool struct {
+	name      string
+	conf      ShardConfig
+	cfg       Config
+	db        *pgxpool.Pool
+	admission *admission
+	word      *word
+	log       *slog.Logger
+	timings   poolTimings
+	connect   time.Duration // the longest that opening a connection may take
+
+	limit     atomic.Int32
+	shrinking atomic.Bool // sessions beyond the limit may exist: they are closed when released
+
+	poke chan struct{}
+	stop chan struct{} // closed when the pool is removed
+	gone sync.WaitGroup
+
+	state struct {
+		sync.Mutex
+		downSince time.Time
+		lastError string
+	}
+	tables struct {
+		sync.Mutex
+		byName map[string]*table
+	}
+}
+
+// newPool opens no connection.
+func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimings, log *slog.Logger) (*pool, error) {
+	parsed, err := conf.parse()
+	if err != nil {
+		return nil, err
+	}
+	parsed.MaxConns = int32(min(conf.MaxConnections, 1<<15))
+	parsed.MinConns, parsed.MinIdleConns = 0, 0 // they would be opened past the admission
+	parsed.MaxConnLifetime, parsed.MaxConnLifetimeJitter = connLifetime, connLifetimeJitter
+	parsed.MaxConnIdleTime = connIdleTime
+	parsed.PingTimeout = pingTimeout
+
+	cc := parsed.ConnConfig
+	if cc.ConnectTimeout <= 0 || cc.ConnectTimeout > cfg.ConnectTimeout {
+		cc.ConnectTimeout = cfg.ConnectTimeout
+	}
+	if cc.ValidateConnect == nil {
+		// A standby would answer with an old view and old rows.
+		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if cc.RuntimeParams["application_name"] == "" {
+		cc.RuntimeParams["application_name"] = cfg.ApplicationName
+	}
+	cc.RuntimeParams["statement_timeout"] = milliseconds(cfg.LoadTimeout)
+	cc.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(cfg.WriteTimeout)
+
+	// The context bounds nothing: the pool opens its connections later, under the contexts of those who want one.
+	db, err := pgxpool.NewWithConfig(context.Background(), parsed)
+	if err != nil {
+		return nil, fmt.Errorf("shard %q: %w", conf.Name, err)
+	}
+	p := &pool{
+		name: conf.Name, conf: conf, cfg: cfg, db: db, word: w, log: log, timings: timings,
+		admission: newAdmission(conf.Name, cfg, 1),
+		connect:   time.Duration(1+len(cc.Fallbacks)) * cc.ConnectTimeout,
+		poke:      make(chan struct{}, 1),
+		stop:      make(chan struct{}),
+	}
+	p.tables.byName = map[string]*table{}
+	p.setLimit(limit)
+	return p, nil
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// setLimit sets how many sessions may exist, the poller's included.
+func (p *pool) setLimit(n int) {
+	n = min(max(n, 1), p.conf.MaxConnections)
+	if before := p.limit.Swap(int32(n)); int(before) == n {
+		return
+	}
+	p.admission.resize(max(n-1, 1))
+	p.closeSurplus()
+}
+
+// closeSurplus closes idle sessions beyond the limit. Those in use are closed when they are released.
+func (p *pool) closeSurplus() {
+	surplus := p.surplus()
+	p.shrinking.Store(surplus > 0)
+	if surplus <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ConnectTimeout)
+	defer cancel()
+	for _, c := range p.db.AcquireAllIdle(ctx) {
+		if surplus > 0 {
+			surplus--
+			discard(c)
+		}
+		c.Release()
+	}
+}
+
+// surplus is how many sessions there are beyond the limit.
+func (p *pool) surplus() int32 { return p.db.Stat().TotalConns() - p.limit.Load() }
+
+// discard closes a connection that is about to be released, so that the pool does not keep it.
+func discard(c *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	_ = c.Conn().Close(ctx) // whatever is wrong with it, it is being thrown away
+}
+
+// run admits the caller and calls fn with a connection. What fn does is bounded by limit, and not ended by the caller's context: that
+// one only ends the wait in the queue. The error is translated; the pool has drawn its own conclusions from it.
+func (p *pool) run(ctx context.Context, c class, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
+	if err := p.admission.enter(ctx, c); err != nil {
+		return err
+	}
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	conn, err := p.acquire(own)
+	if err == nil {
+		defer p.release(conn)
+		err = fn(own, conn.Conn())
+	}
+	if err == nil {
+		return nil
+	}
+	p.conclude(err)
+	return translate(p.name, tookLonger(p.name, limit, err))
+}
+
+// acquire takes a connection for somebody who was admitted. On error the caller has left.
+func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := p.db.Acquire(ctx)
+	switch {
+	case err == nil:
+		return conn, nil
+	case isTimeout(err) && ctx.Err() != nil:
+		// The pool goes on opening the connection that we gave up: it counts until that must have ended.
+		time.AfterFunc(p.connect, p.admission.leave)
+	default:
+		p.admission.leave()
+	}
+	return nil, err
+}
+
+// release gives the connection back and leaves. A connection that broke counts until its session is cleaned up.
+func (p *pool) release(conn *pgxpool.Conn) {
+	if p.putBack(conn, p.admission.leave) {
+		p.admission.leave()
+	}
+}
+
+// putBack returns conn to the pool and reports whether its session is idle again or gone. If not yet, then is called when it is.
+func (p *pool) putBack(conn *pgxpool.Conn, then func()) bool {
+	if p.shrinking.Load() && !conn.Conn().IsClosed() {
+		if p.surplus() > 0 {
+			discard(conn)
+		} else {
+			p.shrinking.Store(false)
+		}
+	}
+	if !conn.Conn().IsClosed() {
+		conn.Release()
+		return true
+	}
+	cleaned := conn.Conn().PgConn().CleanupDone()
+	p.gone.Add(1) // before the release, which is what close waits for first
+	conn.Release()
+	select {
+	case <-cleaned:
+		p.gone.Done()
+		return true
+	default:
+	}
+	go func() {
+		defer p.gone.Done()
+		timer := time.NewTimer(cleanupBound)
+		defer timer.Stop()
+		select {
+		case <-cleaned:
+		case <-timer.C:
+		}
+		then()
+	}()
+	return false
+}
+
+// conclude does what an error asks of the pool.
+func (p *pool) conclude(err error) {
+	r := react(err)
+	if r.reset {
+		p.db.Reset()
+	}
+	if r.ask {
+		p.askNow()
+	}
+}
+
+// askNow wakes the poller. Never blocks.
+func (p *pool) askNow() {
+	select {
+	case p.poke <- struct{}{}:
+	default:
+	}
+}
+
+// markDown makes requests fail at once. Only the poller calls it.
+func (p *pool) markDown(err error) {
+	p.state.Lock()
+	first := p.state.downSince.IsZero()
+	if first {
+		p.state.downSince = time.Now()
+	}
+	p.state.lastError = err.Error()
+	p.state.Unlock()
+	p.admission.refuse(err)
+	if first {
+		p.db.Reset() // its idle connections lead nowhere
+		p.log.Warn("shard is down", "shard", p.name, "error", err)
+	}
+}
+
+// markUp ends markDown. Only the poller calls it.
+func (p *pool) markUp() {
+	p.state.Lock()
+	since := p.state.downSince
+	p.state.downSince, p.state.lastError = time.Time{}, ""
+	p.state.Unlock()
+	if !since.IsZero() {
+		p.admission.admit()
+		p.log.Info("shard is back", "shard", p.name, "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+// markWrong notes an error that is no reason to refuse requests. Only the poller calls it.
+func (p *pool) markWrong(err error) {
+	p.state.Lock()
+	changed := p.state.lastError != err.Error()
+	p.state.lastError = err.Error()
+	p.state.Unlock()
+	if changed {
+		p.log.Warn("shard did not say its view", "shard", p.name, "error", err)
+	}
+}
+
+// retire makes the pool refuse everything and its poller end. It does not wait.
+func (p *pool) retire(why error) {
+	p.admission.refuse(&shard.DownError{Shard: p.name, Err: why})
+	close(p.stop)
+}
+
+// close waits until every connection is closed. Operations under way end by their own deadlines.
+func (p *pool) close() {
+	p.db.Close()
+	p.gone.Wait()
+}
+
+func (p *pool) stats(now time.Time) PoolStats {
+	a := p.admission.stats(now)
+	s := PoolStats{
+		Name: p.name, Limit: int(p.limit.Load()), Budget: p.conf.MaxConnections,
+		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()),
+		Waiting: a.waiting, OldestWait: a.oldest, Served: a.served, ShedFull: a.full, ShedLate: a.late,
+	}
+	p.state.Lock()
+	defer p.state.Unlock()
+	s.DownSince, s.LastError = p.state.downSince, p.state.lastError
+	return s
+}
+
+// poolTimings are the pool's own children of the histograms.
+type poolTimings struct{ load, write, poll prometheus.Observer }
+
+// lostOnce reports whether a read that failed with err deserves its one repetition: the connection had died in the pool, or a statement
+// prepared earlier no longer exists.
+func lostOnce(err error) bool {
+	switch code(err) {
+	case codeFeature, codeNoStatement:
+		return true
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return false
+	}
+	return isLost(err)
+}

@@ -1,0 +1,228 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringside/shard"
+)
+
+const (
+	firstPause = 50 * time.Millisecond // between two attempts to reach a shard
+	maxPause   = time.Second
+	minPause   = 10 * time.Millisecond // however often it is poked
+	minAnswer  = 500 * time.Millisecond
+)
+
+// word is what one shard said about its view. It outlives the pools of the shard, so that whoever holds the Confirmation keeps it.
+type word struct {
+	name         string
+	confirmation shard.Confirmation
+
+	mu    sync.Mutex
+	last  shard.View
+	heard func(name string, v shard.View) // may be nil
+}
+
+// said records an answer to a question asked at that time, and announces the view if it is a newer one. Announcements of one shard are
+// made one after another, in the order of the views.
+func (w *word) said(v shard.View, asked time.Time) {
+	if v == (shard.View{}) {
+		return
+	}
+	w.confirmation.Confirm(v, asked)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.last.Less(v) {
+		return
+	}
+	w.last = v
+	if w.heard != nil {
+		w.heard(w.name, v)
+	}
+}
+
+// repeated records that the shard was asked at that time and still was at the view of which somebody's transaction just passed the
+// fence. The fence does not tell View.From, so this counts only if the view was heard before.
+func (w *word) repeated(v shard.View, asked time.Time) {
+	w.mu.Lock()
+	last := w.last
+	w.mu.Unlock()
+	if last.Same(v) {
+		w.confirmation.Confirm(last, asked)
+	}
+}
+
+const askSQL = `select v.shard, v.epoch, v.phase, v.previous, current_setting('transaction_read_only') = 'on' from ringside.view v`
+
+// watch asks the shard for its view until the context or the pool ends. It is the only one that declares the shard down or up, and
+// while the shard is down the only one that asks.
+func (p *pool) watch(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	poller := &poller{pool: p}
+	defer poller.drop()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.stop:
+			return
+		case <-p.poke:
+		case <-timer.C:
+		}
+		asked := time.Now()
+		err := poller.ask(ctx, asked)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		p.judge(err)
+		timer.Reset(time.Until(asked.Add(nextQuestion(p.cfg.ViewTTL, failures, rand.Float64()))))
+
+		// A burst of pokes is one question.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(minPause):
+		}
+	}
+}
+
+// nextQuestion is how long after one question the next is due. Questions answered come somewhat more often than every half ttl, with a
+// spread that keeps many sidecars apart; after failures the pause grows.
+func nextQuestion(ttl time.Duration, failures int, random float64) time.Duration {
+	if failures == 0 {
+		return time.Duration(float64(ttl) * (0.40 + 0.06*random))
+	}
+	pause := firstPause << min(failures-1, 10)
+	pause = min(pause, maxPause)
+	return time.Duration(float64(pause) * (0.75 + 0.25*random))
+}
+
+// judge draws the breaker's conclusion from one question.
+func (p *pool) judge(err error) {
+	wrong, isWrong := errors.AsType[*WrongShardError](err)
+	switch {
+	case err == nil:
+		p.markUp()
+	case isWrong:
+		p.markDown(&shard.DownError{Shard: p.name, Err: wrong})
+	case isConnectFailure(err):
+		p.markDown(&shard.DownError{Shard: p.name, Err: err})
+	default:
+		p.markWrong(err)
+	}
+}
+
+// poller asks one shard for its view over a session of its own, when the limit leaves one.
+type poller struct {
+	pool *pool
+	own  *pgxpool.Conn // kept between questions
+}
+
+// ask asks once, and once more over a new connection if the one at hand turns out dead.
+func (q *poller) ask(ctx context.Context, asked time.Time) error {
+	p := q.pool
+	if p.limit.Load() < 2 {
+		q.drop()
+		return q.askShared(ctx, asked)
+	}
+	start := time.Now()
+	if q.own != nil {
+		err := q.question(ctx, q.own.Conn(), asked)
+		if err == nil || !q.own.Conn().IsClosed() && !errors.Is(err, errReadOnly) {
+			since(p.timings.poll, start)
+			return err
+		}
+		q.drop()
+		asked = time.Now()
+	}
+	connecting, cancel := context.WithTimeout(ctx, 2*p.connect+minAnswer)
+	defer cancel()
+	conn, err := p.db.Acquire(connecting)
+	if err != nil {
+		return err
+	}
+	q.own = conn
+	return q.question(ctx, conn.Conn(), asked)
+}
+
+// askShared asks over the only session there is, before any request that waits for it.
+func (q *poller) askShared(ctx context.Context, asked time.Time) error {
+	p := q.pool
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.WriteTimeout+2*p.connect+minAnswer)
+	defer cancel()
+	if err := p.admission.enter(ctx, internal); err != nil {
+		return err
+	}
+	conn, err := p.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.release(conn)
+	return q.question(ctx, conn.Conn(), asked)
+}
+
+func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) error {
+	p := q.pool
+	// An answer that comes later than that confirms nothing any more.
+	ctx, cancel := context.WithTimeout(ctx, max(p.cfg.ViewTTL, minAnswer))
+	defer cancel()
+	var name string
+	var v viewRow
+	var readOnly bool
+	err := conn.QueryRow(ctx, askSQL).Scan(&name, &v.epoch, &v.phase, &v.previous, &readOnly)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), code(err) == codeUndefinedSchema, code(err) == codeUndefinedTable:
+		return &shard.DownError{Shard: p.name, Err: errNotSetUp}
+	case err != nil:
+		return err
+	case name != p.name:
+		return &WrongShardError{Shard: p.name, Holds: name}
+	case readOnly:
+		return &shard.DownError{Shard: p.name, Err: errReadOnly}
+	}
+	p.word.said(v.view(), asked)
+	return nil
+}
+
+// viewRow is a row of ringside.view as it is scanned.
+type viewRow struct {
+	epoch    int64
+	phase    int16
+	previous int64
+}
+
+func (r viewRow) view() shard.View {
+	return shard.View{Epoch: uint64(r.epoch), Phase: shard.Phase(r.phase), From: uint64(r.previous)}
+}
+
+// drop gives up the session kept between questions.
+func (q *poller) drop() {
+	if q.own != nil {
+		q.pool.putBack(q.own, func() {})
+		q.own = nil
+	}
+}
+
+// wasSuspended reports whether the wall clock went ahead of the monotonic clock by more than tolerance: the machine slept, and what was
+// confirmed before may have changed in a time that the monotonic clock did not count (promise P3). A wall clock that was set forward looks
+// the same and costs one question.
+func wasSuspended(wall, monotonic, tolerance time.Duration) bool {
+	return wall-monotonic > tolerance
+}
