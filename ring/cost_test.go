@@ -90,7 +90,7 @@ func TestFavouriteAsInFloats(t *testing.T) {
 				want, least = i, cost
 			}
 		}
-		if got, _ := b.favourite(vnode, unbounded); got != want {
+		if got := b.favourite(vnode, unbounded); got.at != want {
 			differing++
 		}
 	}

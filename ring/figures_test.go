@@ -175,7 +175,7 @@ func TestFiguresOfWeights(t *testing.T) {
 		{3, 1.01, 0}, {10, 1.01, 0}, {50, 1.03, 0.005}, {100, 1.05, 0.03},
 	} {
 		var moved, collateral float64
-		for s := range figureSets {
+		for s := range weightSets {
 			set := fmt.Sprintf("weights%02d", s)
 			nodes := weighted(set, f.servers, 4)
 			total := totalWeight(nodes)
@@ -185,8 +185,8 @@ func TestFiguresOfWeights(t *testing.T) {
 				}
 			}
 			for _, c := range changes(t, set, f.servers, 4) {
-				moved += c.moved / (3 * figureSets)
-				collateral += c.collateral / (3 * figureSets)
+				moved += c.moved / (3 * weightSets)
+				collateral += c.collateral / (3 * weightSets)
 			}
 		}
 		t.Logf("%d servers: moved %.4f, collateral %.4f", f.servers, moved, collateral)

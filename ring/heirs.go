@@ -3,8 +3,8 @@ package ring
 // Heirs returns up to n servers, best first, that come next in the vnode's own order of servers, its owner left out: those that would take
 // the vnode over if the owner went away. There are fewer when the fleet is smaller.
 //
-// The first is the new owner after the owner's death except where a full server stands in the way (at 100 servers and a cap
-// of 5 %: 0.5 % of the vnodes). It looks at every server: about 10 ns each, and one allocation.
+// The first is the new owner after the owner's death, except where a full server stands in the way (at 100 servers and a cap of 5 %: 0.2 % of
+// the vnodes). It asks every server, some 10 ns each, so keep the answer where it is wanted for every request.
 func (p *Placement) Heirs(vnode uint16, n int) []uint16 {
 	n = min(n, len(p.bidders.list))
 	if n <= 0 {

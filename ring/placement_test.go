@@ -31,16 +31,15 @@ func TestPlaceIsOrderIndependent(t *testing.T) {
 // TestAssignIsOrderIndependent (I1): nor does the order matter in which servers bid and vnodes propose.
 func TestAssignIsOrderIndependent(t *testing.T) {
 	t.Parallel()
-	b := newBidders(weighted("bid order", 9, 3), CacheSalt)
+	b := newBidders(weighted("bid order", 5, 3), CacheSalt)
 	capacity := make([]int, len(b.list))
 	for i := range capacity {
-		capacity[i] = 7300 // just enough: many are refused
+		capacity[i] = 13_200 // hardly enough: many are refused
 	}
 	want := emptyTable()
 	b.assign(want, capacity)
 
-	// First the upper half alone, then the rest against what the first half took, would be another matching; so reverse the
-	// servers, and compare the vnodes' order by way of the naive twin, which has none.
+	// The servers in reverse; the vnodes' order is compared by way of the naive twin, which has none.
 	slices.Reverse(b.list)
 	got := emptyTable()
 	b.assign(got, capacity)

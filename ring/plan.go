@@ -39,11 +39,15 @@ func PlanShards(current []uint16, nodes []Node, salt string) ([]uint16, error) {
 	target := targets(nodes, held)
 	b := newBidders(nodes, salt)
 	release(table, held, target, b)
-	room := make([]int, len(b.list))
-	for i, n := range b.list {
-		room[i] = max(0, target[n.node]-held[n.node])
+	receivers := &bidders{log: b.log}
+	var room []int
+	for _, n := range b.list {
+		if missing := target[n.node] - held[n.node]; missing > 0 {
+			receivers.list = append(receivers.list, n)
+			room = append(room, missing)
+		}
 	}
-	b.assign(table, room)
+	receivers.assign(table, room)
 	return table, nil
 }
 

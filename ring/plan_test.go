@@ -82,14 +82,15 @@ func leastMoves(held []int, nodes []Node) int {
 }
 
 // fleetOf makes a sorted list of nodes from weights by name.
-func fleetOf(weights map[string]uint32) []Node {
+func fleetOf(t *testing.T, weights map[string]uint32) []Node {
+	t.Helper()
 	var nodes []Node
 	for name, w := range weights {
 		nodes = append(nodes, Node{Name: name, Weight: w})
 	}
 	nodes, err := sorted(nodes)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
 	return nodes
 }
@@ -100,7 +101,7 @@ func TestPlanOverTime(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 12))
 	weights := map[string]uint32{"s0": 1}
-	nodes := fleetOf(weights)
+	nodes := fleetOf(t, weights)
 	table := mustPlan(t, nil, nodes)
 	checkPlan(t, emptyTable(), table, nodes)
 	moved := 0
@@ -114,15 +115,15 @@ func TestPlanOverTime(t *testing.T) {
 		default:
 			weights[name] = rng.Uint32N(5)
 		}
-		next := fleetOf(weights)
+		next := fleetOf(t, weights)
 		if totalWeight(next) == 0 {
 			weights[name] = 1
-			next = fleetOf(weights)
+			next = fleetOf(t, weights)
 		}
 		before := mustReindex(t, table, names(nodes), names(next))
 		rng.Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
 		after := mustPlan(t, before, next)
-		next = fleetOf(weights)
+		next = fleetOf(t, weights)
 		checkPlan(t, before, after, next)
 		if d := Diff(after, mustPlan(t, after, next)); d.Moved != 0 {
 			t.Fatalf("step %d: planning a finished plan moves %d more", step, d.Moved)

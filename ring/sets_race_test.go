@@ -5,7 +5,8 @@ package ring
 // Under the race detector a placement takes several times as long: fewer fleets, the same checks.
 const (
 	figureSets  = 2
-	balanceSets = 6
-	planSteps   = 40
+	weightSets  = 1
+	balanceSets = 3
+	planSteps   = 12
 	twinCases   = 4
 )
