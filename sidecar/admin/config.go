@@ -1,0 +1,81 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"ringside/shard/keyspace"
+	"ringside/sidecar/topology"
+)
+
+// Config says where to listen.
+type Config struct {
+	Listen string // IP:port; port 0 takes a free one
+	Token  string // empty: no changes, and no reads from beyond this machine
+	Pprof  bool   // serve /debug/pprof/
+}
+
+// Validate checks the configuration by itself. The error never contains the token.
+func (c Config) Validate() error {
+	if _, err := netip.ParseAddrPort(c.Listen); err != nil {
+		return fmt.Errorf("listen is %q: it must be an IP address and a port, such as 127.0.0.1:6381", c.Listen)
+	}
+	for _, b := range []byte(c.Token) {
+		if b <= ' ' || b > '~' {
+			return errors.New("token must be printable ASCII without spaces")
+		}
+	}
+	return nil
+}
+
+// Deps is what the server shows. The functions are called by many goroutines and must not block for long.
+type Deps struct {
+	Name, Version string // of this sidecar
+	Topology      *topology.Holder
+	Keyspaces     *keyspace.Set
+	Members       func() []Member
+	Pools         func() []Pool
+	Ready         func() error // nil: clients are answered; else why not
+	Gatherer      prometheus.Gatherer
+	Log           *slog.Logger
+}
+
+func (d Deps) validate() error {
+	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Ready == nil || d.Gatherer == nil || d.Log == nil {
+		return errors.New("Topology, Keyspaces, Members, Pools, Ready, Gatherer and Log must all be given")
+	}
+	return nil
+}
+
+// Member is one sidecar in the answer of /members.
+type Member struct {
+	Name    string `json:"name"`
+	Addr    string `json:"addr"` // gossip
+	Redis   string `json:"redis"`
+	Admin   string `json:"admin"`
+	Version string `json:"version"`
+	Boot    string `json:"boot"`
+	Epoch   uint64 `json:"epoch"`
+	Digest  string `json:"digest"`
+	State   string `json:"state"`
+	Self    bool   `json:"self"`
+}
+
+// Pool is one shard in the answer of /pools.
+type Pool struct {
+	Name         string `json:"name"`
+	Budget       int    `json:"budget"` // connections of the whole cluster
+	Limit        int    `json:"limit"`  // this sidecar's part of them
+	InUse        int    `json:"in_use"`
+	Idle         int    `json:"idle"`
+	Waiting      int    `json:"waiting"`
+	OldestWaitMS int64  `json:"oldest_wait_ms"`
+	Served       uint64 `json:"served"`
+	Shed         uint64 `json:"shed"`
+	State        string `json:"state"` // up or down
+	LastError    string `json:"last_error"`
+}
