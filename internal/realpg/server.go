@@ -73,7 +73,7 @@ func (s *Server) create(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if o.Dir == "" {
-		if s.root, err = os.MkdirTemp("", "ringside-pg-"); err != nil {
+		if s.root, err = s.account.temp(); err != nil {
 			return err
 		}
 		s.dir = filepath.Join(s.root, "data")

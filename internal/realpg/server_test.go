@@ -158,7 +158,7 @@ func TestPauseHoldsOpenSessionsAndResumeAnswers(t *testing.T) {
 
 // Guards R1 and R2.
 func TestAKeptDirectoryIsUsedAgain(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "deep", "s1")
+	dir := filepath.Join(openFolder(t), "deep", "s1")
 	start := func() *Server {
 		s, err := Start(t.Context(), Options{Dir: dir, Settings: testSettings(nil)})
 		if err != nil {
