@@ -12,7 +12,7 @@ ARGS        ?=
 .PHONY: build demo test vet lint fmt-check bench fuzz clean
 
 build: ## bin/ringside, one static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ringside ./cmd/ringside
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.released=$(VERSION)' -o bin/ringside ./cmd/ringside
 
 demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' and so on
 	@scripts/setup

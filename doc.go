@@ -30,7 +30,7 @@
 // pure: values in, values out, no socket, no clock, no file.
 //
 // Beside the floors, internal/realredis and internal/realpg run real servers for tests and for the demo, on top of
-// internal/childproc. No package that serves imports them.
+// internal/childproc, and internal/localcluster runs a whole cluster. No package that serves imports them.
 //
 // layering_test.go has the same in a table, with the reason for each rule, and fails where an import breaks it or where a package
 // is missing from it.

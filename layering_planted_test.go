@@ -26,7 +26,7 @@ func sound() map[string]string {
 		"scripts/setup":                     "#!/bin/sh\n",
 		"docs/picture.png":                  "\x00" + "TO" + "DO",
 		"README.md":                         "autoTO" + "DOlist is a word that only contains it\n",
-		"cmd/ringside/doc.go":               "// Command ringside runs.\npackage main\nimport _ \"ringside/internal/realpg\"\n",
+		"cmd/ringside/doc.go":               "// Command ringside runs.\npackage main\nimport _ \"ringside/internal/localcluster\"\n",
 		"shard/doc.go":                      "// Package shard shards.\npackage shard\n",
 		"internal/evloop/loop.go":           "package evloop\nimport _ \"unsafe\"\n" + strings.Repeat("\n", wishedLines-2),
 		"internal/evloop/loop_test.go":      "package evloop\n" + strings.Repeat("\n", mostLines),
