@@ -56,7 +56,7 @@ func (d *document) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := d.body
-	if d.zip != nil && accepts(r.Header.Get("Accept-Encoding"), "gzip") {
+	if d.zip != nil && preference(r.Header.Get("Accept-Encoding"), "gzip") > 0 {
 		h.Set("Content-Encoding", "gzip")
 		body = d.zip
 	}
@@ -103,16 +103,16 @@ func matches(header, etag string) bool {
 	return false
 }
 
-// accepts reports whether an Accept or Accept-Encoding header names value with a quality above 0. Wildcards do not count: they
-// say that anything will do, and then the simpler form does.
-func accepts(header, value string) bool {
+// preference is how much an Accept or Accept-Encoding header wants value: its quality, 0 when it is not named. Wildcards do not count:
+// they say that anything will do, and then the simpler form does.
+func preference(header, value string) float64 {
 	for part := range strings.SplitSeq(header, ",") {
 		name, params, _ := strings.Cut(part, ";")
 		if strings.EqualFold(strings.TrimSpace(name), value) {
-			return quality(params) > 0
+			return quality(params)
 		}
 	}
-	return false
+	return 0
 }
 
 // quality reads the q of "q=0.5"; 1 when it is not given, 0 when it makes no sense.

@@ -94,7 +94,8 @@ func (c *ringCache) documents(t *topology.Topology) (ring, topology *document) {
 
 // serveRing answers with the page to who asks for HTML, as browsers do, and with JSON to everybody else.
 func (s *Server) serveRing(w http.ResponseWriter, r *http.Request) {
-	html := accepts(r.Header.Get("Accept"), "text/html")
+	accept := r.Header.Get("Accept")
+	html := preference(accept, "text/html") > preference(accept, typeJSON)
 	switch format := r.URL.Query().Get("format"); format {
 	case "":
 	case "json", "html":

@@ -46,7 +46,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	s := &Server{cfg: cfg, deps: deps, log: deps.Log.With("part", "admin"), page: p, ready: make(chan struct{})}
+	s := &Server{cfg: cfg, deps: deps, log: deps.Log.With("component", "admin"), page: p, ready: make(chan struct{})}
 	s.routes = s.newRoutes()
 	return s, nil
 }
