@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 func TestHintReachesAll(t *testing.T) {
@@ -59,6 +61,30 @@ func TestEqualLengthHintsOfAllAreNotLost(t *testing.T) {
 		})
 		t.Logf("8 hints of equal length reached 8 sidecars in %v", took.Round(time.Millisecond))
 	}
+}
+
+// Sidecars that start together learn of each other soon, although memberlist's queue loses some of that news and its own repair is far off.
+func TestStartedAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	unrepaired := func(n *node) *node {
+		n.tune = func(c *memberlist.Config) { c.PushPullInterval = time.Hour }
+		return n.run()
+	}
+	nodes := []*node{unrepaired(prepare(t, "a1"))}
+	<-nodes[0].Ready()
+	for i := 2; i <= n; i++ {
+		nodes = append(nodes, unrepaired(prepare(t, fmt.Sprintf("a%d", i), seeds(nodes[0].Addr()))))
+	}
+	took := eventually(t, 15*time.Second, "everybody sees everybody", func() bool {
+		for _, m := range nodes {
+			if len(m.alive()) != n {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("%d sidecars that started at once saw each other after %v", n, took.Round(time.Millisecond))
 }
 
 func TestTopologyReachesLateJoiner(t *testing.T) {

@@ -11,7 +11,7 @@ const (
 	maxMeta      = 256
 	maxName      = 128
 	maxBoot      = 32
-	maxMetaField = 96
+	maxMetaField = 112 // a Unix socket's path has at most 108
 	maxCluster   = 200
 	maxDigest    = 64
 )
@@ -22,7 +22,7 @@ type Meta struct {
 	Boot string
 	// Started is when the process started, by its own clock, to the millisecond. Zero in New becomes the present.
 	Started time.Time
-	// Version is the program's version. At most 96 bytes, as are the addresses.
+	// Version is the program's version. At most 112 bytes, as are the addresses.
 	Version string
 	// Redis and Admin are the addresses (host:port) that the sidecar serves.
 	Redis, Admin string

@@ -101,12 +101,25 @@ type joining struct {
 	last     time.Time // last attempt; zero: none yet
 	failures int       // attempts in a row that reached nobody
 	alone    bool      // no other sidecar is alive
+	reached  bool      // an attempt has reached somebody, and
+	follows  int       // since then so many follow-ups were made
 	disputed bool      // a peer still holds our name for another address, of a process that is gone
 	jitter   float64   // -0.2..0.2, drawn anew for each attempt, so that sidecars started together do not stay in step
 }
 
+// When many sidecars start at once, memberlist's queue loses part of the news of each other, and its own repair takes a minute in a large
+// cluster. A sidecar therefore talks to a few that it knows soon after it has joined, and again a little later.
+const (
+	followUps     = 2
+	followFirst   = time.Second // the next one after four times as long
+	followTargets = 2
+)
+
+// following says whether the next attempt is such a follow-up.
+func (j joining) following() bool { return j.reached && j.follows < followUps }
+
 // due says whether to join now: at the start; fast and then slower while alone; fast while the name is still another's, since
-// nothing else tells us when it is given up; else at the interval.
+// nothing else tells us when it is given up; soon after the first success; else at the interval.
 func (j joining) due(now time.Time, interval time.Duration) bool {
 	if j.last.IsZero() {
 		return true
@@ -117,6 +130,8 @@ func (j joining) due(now time.Time, interval time.Duration) bool {
 		wait = min(wait, 2*time.Second)
 	case j.alone:
 		wait = min(wait, 500*time.Millisecond<<min(j.failures, 10))
+	case j.following():
+		wait = min(wait, time.Duration(float64(followFirst<<(2*j.follows))*(1+j.jitter)))
 	}
 	return now.Sub(j.last) >= wait
 }
@@ -124,8 +139,9 @@ func (j joining) due(now time.Time, interval time.Duration) bool {
 // maxSeeds is how many addresses one attempt dials. memberlist alone would dial every address of a name, one after another.
 const maxSeeds = 5
 
-// pickSeeds chooses at random whom an attempt dials. Members that are alive are skipped (nothing is to be healed there) unless all is set.
-func pickSeeds(candidates []netip.AddrPort, self netip.AddrPort, alive map[netip.AddrPort]bool, all bool, rnd *rand.Rand) []netip.AddrPort {
+// pickSeeds chooses at random whom an attempt dials, at most limit. Members that are alive are skipped (nothing is to be healed there)
+// unless all is set.
+func pickSeeds(candidates []netip.AddrPort, self netip.AddrPort, alive map[netip.AddrPort]bool, all bool, limit int, rnd *rand.Rand) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, c := range candidates {
 		if c != self && (all || !alive[c]) {
@@ -135,7 +151,7 @@ func pickSeeds(candidates []netip.AddrPort, self netip.AddrPort, alive map[netip
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	out = slices.Compact(out)
 	rnd.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out[:min(len(out), maxSeeds)]
+	return out[:min(len(out), limit)]
 }
 
 // verdict is what a sidecar does about another process with its name.

@@ -153,6 +153,10 @@ func TestJoiningDue(t *testing.T) {
 		"alone, after 3 failures":  {joining{alone: true, failures: 3}, 4 * time.Second, true},
 		"alone, after many":        {joining{alone: true, failures: 1000}, 29 * time.Second, false},
 		"alone, never beyond it":   {joining{alone: true, failures: 1000}, 30 * time.Second, true},
+		"soon after joining":       {joining{reached: true}, time.Second, true},
+		"and again":                {joining{reached: true, follows: 1}, 3 * time.Second, false},
+		"and again, later":         {joining{reached: true, follows: 1}, 4 * time.Second, true},
+		"then no more":             {joining{reached: true, follows: 2}, 20 * time.Second, false},
 		"name held by a dead one":  {joining{disputed: true}, 2 * time.Second, true},
 		"name held, tried just so": {joining{disputed: true}, time.Second, false},
 	} {
@@ -170,10 +174,10 @@ func TestPickSeeds(t *testing.T) {
 	self, alive := at("10.0.0.1:1"), map[netip.AddrPort]bool{at("10.0.0.2:1"): true}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	candidates := []netip.AddrPort{self, at("10.0.0.2:1"), at("10.0.0.3:1"), at("10.0.0.3:1")}
-	if got := pickSeeds(candidates, self, alive, false, rnd); !slices.Equal(got, []netip.AddrPort{at("10.0.0.3:1")}) {
+	if got := pickSeeds(candidates, self, alive, false, maxSeeds, rnd); !slices.Equal(got, []netip.AddrPort{at("10.0.0.3:1")}) {
 		t.Errorf("got %v", got)
 	}
-	if got := pickSeeds(candidates, self, alive, true, rnd); len(got) != 2 {
+	if got := pickSeeds(candidates, self, alive, true, maxSeeds, rnd); len(got) != 2 {
 		t.Errorf("all: got %v", got)
 	}
 	// Of two hundred stale addresses a few are tried at a time, and every one in the end.
@@ -183,7 +187,7 @@ func TestPickSeeds(t *testing.T) {
 	}
 	tried := map[netip.AddrPort]bool{}
 	for range 1000 {
-		got := pickSeeds(many, self, alive, false, rnd)
+		got := pickSeeds(many, self, alive, false, maxSeeds, rnd)
 		if len(got) != maxSeeds {
 			t.Fatalf("%d at once", len(got))
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -32,13 +33,7 @@ func (g *Gossip) rejoin(ctx context.Context, ml *memberlist.Memberlist) error {
 		state.alone, state.disputed = len(alive) == 0, g.disputed
 		g.mu.Unlock()
 		if state.due(time.Now(), g.cfg.RejoinInterval) {
-			reached := g.join(ctx, ml, alive, dead, state.disputed)
-			state.last = time.Now()
-			state.jitter = g.jitter()
-			state.failures++
-			if reached > 0 || !state.alone {
-				state.failures = 0
-			}
+			state = g.attempt(ctx, ml, state, alive, dead)
 		}
 		select {
 		case <-ctx.Done():
@@ -48,49 +43,63 @@ func (g *Gossip) rejoin(ctx context.Context, ml *memberlist.Memberlist) error {
 	}
 }
 
-func (g *Gossip) jitter() float64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.rnd.Float64()*0.4 - 0.2
-}
-
-// join dials a few of the seeds and of the members that died, in parallel, and exchanges everything with those that answer.
-func (g *Gossip) join(ctx context.Context, ml *memberlist.Memberlist, alive map[netip.AddrPort]bool, dead []netip.AddrPort, all bool) (reached int) {
-	candidates := append(g.resolveSeeds(ctx), dead...)
+// attempt joins once and returns what that makes of the state.
+func (g *Gossip) attempt(ctx context.Context, ml *memberlist.Memberlist, state joining, alive map[netip.AddrPort]bool, dead []netip.AddrPort) joining {
+	var candidates []netip.AddrPort
+	limit := maxSeeds
+	all := state.disputed
+	if state.following() && !all {
+		state.follows++
+		all, limit = true, followTargets
+	} else {
+		candidates = append(g.resolveSeeds(ctx), dead...)
+	}
 	if all {
 		candidates = append(candidates, slices.Collect(maps.Keys(alive))...)
 	}
 	g.mu.Lock()
 	ip, _ := netip.AddrFromSlice(g.ip)
 	self := netip.AddrPortFrom(ip.Unmap(), g.port)
-	chosen := pickSeeds(candidates, self, alive, all, g.rnd)
+	chosen := pickSeeds(candidates, self, alive, all, limit, g.rnd)
+	state.jitter = g.rnd.Float64()*0.4 - 0.2
 	g.mu.Unlock()
 
+	reached := g.dial(ml, chosen)
+	switch {
+	case len(chosen) == 0 || ctx.Err() != nil:
+	case state.alone && reached > 0:
+		g.log.Info("joined", "answered", reached, "dialled", len(chosen))
+	case state.alone:
+		g.log.Warn("alone: none of the sidecars dialled answered; trying again", "dialled", len(chosen))
+	default:
+		g.log.Debug("joined again", "answered", reached, "dialled", len(chosen))
+	}
+	state.last = time.Now()
+	state.failures++
+	if reached > 0 || !state.alone {
+		state.failures = 0
+	}
+	state.reached = state.reached || reached > 0
+	return state
+}
+
+// dial exchanges everything with each of the addresses, in parallel, and returns how many answered.
+func (g *Gossip) dial(ml *memberlist.Memberlist, chosen []netip.AddrPort) int {
+	var reached atomic.Int32
 	var wg sync.WaitGroup
-	var mu sync.Mutex
 	for _, addr := range chosen {
 		wg.Go(func() {
 			g.met.rejoins.Inc()
-			_, err := ml.Join([]string{addr.String()})
-			if err != nil {
+			if _, err := ml.Join([]string{addr.String()}); err != nil {
 				g.met.rejoinsFailed.Inc()
 				g.log.Debug("cannot join", "addr", addr.String(), "err", err)
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			reached++
+			reached.Add(1)
 		})
 	}
 	wg.Wait()
-	switch {
-	case len(chosen) == 0 || ctx.Err() != nil:
-	case reached > 0:
-		g.log.Info("joined", "answered", reached, "dialled", len(chosen))
-	case len(alive) == 0:
-		g.log.Warn("alone: none of the sidecars dialled answered; trying again", "dialled", len(chosen))
-	}
-	return reached
+	return int(reached.Load())
 }
 
 // resolveSeeds looks up all seeds afresh, in parallel. What cannot be resolved is left out: others may do.
