@@ -111,11 +111,11 @@ func (f *Fleet) Apply(shards []ShardConfig) error {
 		if _, stays := wanted[name]; stays && !replaced {
 			continue
 		}
-		if replaced && next.conf.DSN != old.conf.DSN || !replaced {
-			old.word.confirmation.Forget() // another database may answer from now on
-		}
 		if !replaced {
+			old.word.unlearn(nil)
 			f.metrics.forget(name)
+		} else if next.conf.DSN != old.conf.DSN {
+			old.word.unlearn(next)
 		}
 		delete(f.pools, name)
 		old.retire(errRemoved)
@@ -123,6 +123,7 @@ func (f *Fleet) Apply(shards []ShardConfig) error {
 	}
 	for name, p := range fresh {
 		f.pools[name] = p
+		p.word.listen(p)
 	}
 	select {
 	case f.changed <- struct{}{}:
@@ -168,7 +169,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 func (f *Fleet) forget() {
 	f.mu.RLock()
 	for _, w := range f.words {
-		w.confirmation.Forget()
+		w.forget()
 	}
 	f.mu.RUnlock()
 	for _, p := range f.all() {

@@ -41,7 +41,7 @@ func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, ke
 		rows, view, err = p.load(ctx, conn, sql, args, keys)
 		since(p.timings.load, asked)
 		if err == nil {
-			p.word.said(view, asked)
+			p.word.said(p, view, asked)
 		}
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 )
 
 func TestLoadOneAndMany(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable,
 		`insert into users values (1, 'Ann "A"', null, 3), (2, 'Bö', 'b@x', 9007199254740993), (-3, '', null, null)`)
 	ks := users(t)
@@ -42,6 +43,7 @@ func TestLoadOneAndMany(t *testing.T) {
 }
 
 func TestLoadCompositeAndUUIDKeys(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{},
 		`create table orders (tenant varchar(20), id int, item text, primary key (tenant, id))`,
 		`insert into orders values ('a b', 1, 'x'), ('a b', 2, 'y'), ('b', 1, 'z')`,
@@ -76,6 +78,7 @@ func TestLoadCompositeAndUUIDKeys(t *testing.T) {
 
 // Guards P3, P4: what a shard says of a vnode that it may not answer for is not taken for the row's absence.
 func TestLoadAnswersOnlyForWhatIsOwned(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable, `insert into users values (1, 'a'), (2, 'b')`)
 	ks := users(t)
 	one, two := key(t, ks, "user:1"), key(t, ks, "user:2")
@@ -104,6 +107,7 @@ func TestLoadAnswersOnlyForWhatIsOwned(t *testing.T) {
 }
 
 func TestLoadSeesANewColumnWithoutAnError(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable, `insert into users values (1, 'a'), (2, 'b')`)
 	ks := users(t)
 	keys := []keyspace.Key{key(t, ks, "user:1"), key(t, ks, "user:2")}
@@ -133,6 +137,7 @@ func TestLoadSeesANewColumnWithoutAnError(t *testing.T) {
 
 // Guards P5 at the shard: whatever the number of keys, a load is one statement.
 func TestLoadIsOneStatement(t *testing.T) {
+	t.Parallel()
 	var log lockedBuffer
 	server, err := realpg.Start(t.Context(), realpg.Options{Log: &log, Settings: map[string]string{"fsync": "off", "log_statement": "all"}})
 	if err != nil {
@@ -188,6 +193,7 @@ func (l *lockedBuffer) String() string {
 }
 
 func TestLoadWithoutSetupOrShard(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, Config{}, ShardConfig{Name: "s1", DSN: newFixture(t, Config{}, usersTable).dsn, MaxConnections: 2},
 		ShardConfig{Name: "other", DSN: newFixture(t, Config{}, usersTable).dsn, MaxConnections: 2})
 	ks := users(t)

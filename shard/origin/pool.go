@@ -44,8 +44,10 @@ type pool struct {
 	timings   poolTimings
 	connect   time.Duration // the longest that opening a connection may take
 
-	limit     atomic.Int32
-	shrinking atomic.Bool // sessions beyond the limit may exist: they are closed when released
+	resizing    sync.Mutex // one change of the limit at a time
+	limit       atomic.Int32
+	excess      atomic.Int32 // sessions that the last change of the limit left over; the next to be released are closed instead
+	pollerHolds atomic.Bool  // the poller keeps a session between its questions
 
 	poke chan struct{}
 	stop chan struct{} // closed when the pool is removed
@@ -109,34 +111,49 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 
 // setLimit sets how many sessions may exist, the poller's included.
 func (p *pool) setLimit(n int) {
+	p.resizing.Lock()
+	defer p.resizing.Unlock()
 	n = min(max(n, 1), p.conf.MaxConnections)
 	if before := p.limit.Swap(int32(n)); int(before) == n {
 		return
 	}
 	p.admission.resize(max(n-1, 1))
 	p.closeSurplus()
+	p.askNow() // over a session of the poller's own, or not any more
 }
 
 // closeSurplus closes idle sessions beyond the limit. Those in use are closed when they are released.
 func (p *pool) closeSurplus() {
-	surplus := p.surplus()
-	p.shrinking.Store(surplus > 0)
-	if surplus <= 0 {
+	allowed := p.limit.Load()
+	if p.pollerHolds.Load() {
+		allowed = max(allowed, 2) // with a limit of 1 the poller gives its session up by itself
+	}
+	p.excess.Store(max(p.db.Stat().TotalConns()-allowed, 0))
+	if p.excess.Load() == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ConnectTimeout)
 	defer cancel()
 	for _, c := range p.db.AcquireAllIdle(ctx) {
-		if surplus > 0 {
-			surplus--
+		if p.takeExcess() {
 			discard(c)
 		}
 		c.Release()
 	}
 }
 
-// surplus is how many sessions there are beyond the limit.
-func (p *pool) surplus() int32 { return p.db.Stat().TotalConns() - p.limit.Load() }
+// takeExcess reports whether the caller's session is one that must go.
+func (p *pool) takeExcess() bool {
+	for {
+		n := p.excess.Load()
+		if n <= 0 {
+			return false
+		}
+		if p.excess.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+}
 
 // discard closes a connection that is about to be released, so that the pool does not keep it.
 func discard(c *pgxpool.Conn) {
@@ -189,12 +206,8 @@ func (p *pool) release(conn *pgxpool.Conn) {
 
 // putBack returns conn to the pool and reports whether its session is idle again or gone. If not yet, then is called when it is.
 func (p *pool) putBack(conn *pgxpool.Conn, then func()) bool {
-	if p.shrinking.Load() && !conn.Conn().IsClosed() {
-		if p.surplus() > 0 {
-			discard(conn)
-		} else {
-			p.shrinking.Store(false)
-		}
+	if !conn.Conn().IsClosed() && p.takeExcess() {
+		discard(conn)
 	}
 	if !conn.Conn().IsClosed() {
 		conn.Release()

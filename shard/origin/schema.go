@@ -171,7 +171,7 @@ func (f *Fleet) Advance(ctx context.Context, name string, v shard.View, topology
 				return err
 			}
 			if done {
-				p.word.said(now, asked)
+				p.word.said(p, now, asked)
 				return nil
 			}
 			pause := pollingPause
@@ -183,7 +183,7 @@ func (f *Fleet) Advance(ctx context.Context, name string, v shard.View, topology
 				stopped = caller.Err()
 				return nil
 			case <-ctx.Done():
-				return ctx.Err()
+				return &shard.DownError{Shard: p.name, Err: fmt.Errorf("no moment without writers within %v", p.cfg.AdminTimeout)}
 			case <-time.After(pause/2 + rand.N(pause)):
 			}
 		}
@@ -255,7 +255,7 @@ func (f *Fleet) Topology(ctx context.Context, name string) (shard.View, []byte, 
 		asked := time.Now()
 		var err error
 		if v, topology, err = p.topology(ctx, conn); err == nil {
-			p.word.said(v, asked)
+			p.word.said(p, v, asked)
 		}
 		return err
 	})

@@ -22,6 +22,7 @@ import (
 
 // Guards P1: the shard places a row where every sidecar does.
 func TestVnodeInSQLEqualsGo(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{})
 	random := rand.New(rand.NewPCG(1, 2))
 	vectors := []string{"", "4", "42", "hello", "0123456789abcdef", "0123456789abcdefg", "-9223372036854775808",
@@ -52,6 +53,7 @@ func TestVnodeInSQLEqualsGo(t *testing.T) {
 }
 
 func TestSchemaNamesTheLocksOfTheList(t *testing.T) {
+	t.Parallel()
 	for name, lock := range map[string]int{"LockGlobal": LockGlobal, "LockStripe": LockStripe} {
 		if literal := fmt.Sprintf("x'%08x'::int", lock); !strings.Contains(schemaSQL, literal) {
 			t.Errorf("schema.sql does not use %s as %s", name, literal)
@@ -67,6 +69,7 @@ func TestSchemaNamesTheLocksOfTheList(t *testing.T) {
 
 // Guards P4: the fence lets a writer pass in exactly one case.
 func TestFenceRefusals(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{})
 	fence := func(vnode int, v shard.View) error {
 		_, err := f.sql.Exec(context.Background(), `select ringside.fence($1, $2, $3)`, vnode, int64(v.Epoch), int(v.Phase))
@@ -107,6 +110,7 @@ func TestFenceRefusals(t *testing.T) {
 
 // Guards P4 against the verified hazard: a lock and the read of ownership in one statement would see the owner of before the wait.
 func TestAWriterThatWaitedBehindAMoverIsRefusedAfterIt(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable, `insert into users values (1, 'before')`)
 	k := key(t, users(t), "user:1")
 	for name, lock := range map[string]struct{ class, key int }{
@@ -141,6 +145,7 @@ func TestAWriterThatWaitedBehindAMoverIsRefusedAfterIt(t *testing.T) {
 }
 
 func TestInstallTwiceAtOnceAndAgain(t *testing.T) {
+	t.Parallel()
 	dsn := realpg.T(t).Database(t)
 	var fleets []*Fleet
 	for range 4 {
@@ -173,6 +178,7 @@ func TestInstallTwiceAtOnceAndAgain(t *testing.T) {
 }
 
 func TestInstallRefusesTheDatabaseOfAnotherShard(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{})
 	swapped := newFleet(t, Config{}, ShardConfig{Name: "s2", DSN: f.dsn, MaxConnections: 2})
 	err := swapped.Install(t.Context(), "s2", at, nil, allVnodes())
@@ -196,6 +202,7 @@ func TestInstallRefusesTheDatabaseOfAnotherShard(t *testing.T) {
 
 // The schema's owner need not be a superuser.
 func TestInstallAsAnOrdinaryRole(t *testing.T) {
+	t.Parallel()
 	server := realpg.T(t)
 	dsn := server.Database(t)
 	super := &fixture{t: t, dsn: dsn, sql: connect(t, dsn)}
@@ -225,6 +232,7 @@ func TestInstallAsAnOrdinaryRole(t *testing.T) {
 
 // Guards P4: a view only rises, and no writer that acted by the former one ends after Advance has returned.
 func TestAdvanceUnderWriters(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	ks := users(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -293,6 +301,7 @@ func TestAdvanceUnderWriters(t *testing.T) {
 }
 
 func TestAdvanceRemembersTheLastFinishedEpoch(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{})
 	for _, step := range []struct{ to, want shard.View }{
 		{shard.View{Epoch: 8, Phase: shard.Preparing}, shard.View{Epoch: 8, Phase: shard.Preparing, From: 7}},
@@ -316,6 +325,7 @@ func TestAdvanceRemembersTheLastFinishedEpoch(t *testing.T) {
 }
 
 func TestAdvanceIsBoundedAndStopsWithItsCaller(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{AdminTimeout: time.Second})
 	f.exec(`begin`)
 	f.exec(`select pg_advisory_xact_lock_shared($1, 0)`, LockGlobal)
@@ -336,6 +346,7 @@ func TestAdvanceIsBoundedAndStopsWithItsCaller(t *testing.T) {
 }
 
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{},
 		`create table orders (tenant text, id int, item text, primary key (tenant, id))`,
 		`insert into orders select 't' || n % 7, n, 'x' from generate_series(1, 100) n`,

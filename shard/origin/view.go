@@ -25,20 +25,45 @@ type word struct {
 	name         string
 	confirmation shard.Confirmation
 
-	mu    sync.Mutex
-	last  shard.View
-	heard func(name string, v shard.View) // may be nil
+	mu      sync.Mutex                      // taken for every answer: what a pool says after it was replaced must not count
+	speaker *pool                           // whose answers count
+	since   time.Time                       // answers to earlier questions do not count
+	last    shard.View                      // the newest heard of the speaker
+	heard   func(name string, v shard.View) // may be nil
 }
 
-// said records an answer to a question asked at that time, and announces the view if it is a newer one. Announcements of one shard are
-// made one after another, in the order of the views.
-func (w *word) said(v shard.View, asked time.Time) {
-	if v == (shard.View{}) {
+// listen makes the answers of p count and no others; p may be nil.
+func (w *word) listen(p *pool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.speaker = p
+}
+
+// unlearn is listen to somebody who may speak of another database.
+func (w *word) unlearn(p *pool) {
+	w.forget()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.speaker, w.last = p, shard.View{}
+}
+
+// forget makes whatever was asked until now count no more, also if the answer is still to come.
+func (w *word) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since = time.Now()
+	w.confirmation.Forget()
+}
+
+// said records an answer that a pool got to a question asked at that time, and announces the view if it is a newer one.
+// Announcements of one shard are made one after another, in the order of the views.
+func (w *word) said(by *pool, v shard.View, asked time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.speaker != by || asked.Before(w.since) || v == (shard.View{}) {
 		return
 	}
 	w.confirmation.Confirm(v, asked)
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if !w.last.Less(v) {
 		return
 	}
@@ -50,12 +75,11 @@ func (w *word) said(v shard.View, asked time.Time) {
 
 // repeated records that the shard was asked at that time and still was at the view of which somebody's transaction just passed the
 // fence. The fence does not tell View.From, so this counts only if the view was heard before.
-func (w *word) repeated(v shard.View, asked time.Time) {
+func (w *word) repeated(by *pool, v shard.View, asked time.Time) {
 	w.mu.Lock()
-	last := w.last
-	w.mu.Unlock()
-	if last.Same(v) {
-		w.confirmation.Confirm(last, asked)
+	defer w.mu.Unlock()
+	if w.speaker == by && !asked.Before(w.since) && w.last.Same(v) {
+		w.confirmation.Confirm(w.last, asked)
 	}
 }
 
@@ -159,6 +183,7 @@ func (q *poller) ask(ctx context.Context, asked time.Time) error {
 		return err
 	}
 	q.own = conn
+	p.pollerHolds.Store(true)
 	return q.question(ctx, conn.Conn(), asked)
 }
 
@@ -197,7 +222,7 @@ func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) 
 	case readOnly:
 		return &shard.DownError{Shard: p.name, Err: errReadOnly}
 	}
-	p.word.said(v.view(), asked)
+	p.word.said(p, v.view(), asked)
 	return nil
 }
 
@@ -215,6 +240,10 @@ func (r viewRow) view() shard.View {
 // drop gives up the session kept between questions.
 func (q *poller) drop() {
 	if q.own != nil {
+		if q.pool.limit.Load() < 2 {
+			discard(q.own)
+		}
+		q.pool.pollerHolds.Store(false)
 		q.pool.putBack(q.own, func() {})
 		q.own = nil
 	}

@@ -71,7 +71,7 @@ func (w *write) run(ctx context.Context, conn *pgx.Conn) error {
 		err = w.attempt(ctx, conn, s)
 	}
 	if stale, ok := errors.AsType[*shard.StaleViewError](translate(w.pool.name, err)); ok {
-		w.pool.word.said(stale.View, start)
+		w.pool.word.said(w.pool, stale.View, start)
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && isBadRow(pg) && !errors.Is(err, shard.ErrOutcomeUnknown) {
 		return w.badRow(ctx, conn, s, pg)
@@ -144,7 +144,7 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 		w.pool.conclude(err)
 		return commitError(w.pool.name, err)
 	}
-	w.pool.word.repeated(w.view, asked)
+	w.pool.word.repeated(w.pool, w.view, asked)
 	return nil
 }
 

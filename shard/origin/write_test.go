@@ -19,9 +19,10 @@ func upsert(t testing.TB, k keyspace.Key, doc string) keyspace.Op {
 }
 
 func TestWriteKinds(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	ks := users(t)
-	k, other := key(t, ks, "user:1"), key(t, ks, "user:2")
+	k := key(t, ks, "user:1")
 	const gone = "<none>"
 	for i, step := range []struct {
 		op   keyspace.Op
@@ -55,7 +56,6 @@ func TestWriteKinds(t *testing.T) {
 			t.Errorf("step %d: the row is %q, want %q", i, row, step.row)
 		}
 	}
-	_ = other
 	if got := f.text(`select count(*)::text from users`); got != "1" {
 		t.Errorf("%s rows", got)
 	}
@@ -75,6 +75,7 @@ func TestWriteKinds(t *testing.T) {
 }
 
 func TestWriteEveryColumnType(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{},
 		`create type mood as enum ('sad', 'glad')`, `create domain small as int check (value < 10)`, `create type pair as (a int, b text)`,
 		`create table things (id uuid primary key, i2 smallint, i4 int, i8 bigint, n numeric(12,4), f float8, b boolean, t text, v varchar(5), c char(3),
@@ -111,6 +112,7 @@ func TestWriteEveryColumnType(t *testing.T) {
 }
 
 func TestWriteRefusesBadRowsNamingTheColumn(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{},
 		`create table parents (id int primary key)`,
 		`create table t (id bigint primary key, name text not null, age smallint check (age >= 0), email text unique, parent int references parents,
@@ -175,6 +177,7 @@ func TestWriteRefusesBadRowsNamingTheColumn(t *testing.T) {
 }
 
 func TestWriteSeesAChangedTable(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	k := key(t, users(t), "user:1")
 	write := func(doc string) {
@@ -200,6 +203,7 @@ func TestWriteSeesAChangedTable(t *testing.T) {
 }
 
 func TestWriteRefusedByTheFenceWritesNothingAndKeepsTheConnection(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	k := key(t, users(t), "user:1")
 	called := false
@@ -234,6 +238,7 @@ func TestWriteRefusedByTheFenceWritesNothingAndKeepsTheConnection(t *testing.T) 
 }
 
 func TestWriteRollsBackWhenBeforeCommitFails(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	k := key(t, users(t), "user:1")
 	refusal := errors.New("the poison did not get there")
@@ -252,6 +257,7 @@ func TestWriteRollsBackWhenBeforeCommitFails(t *testing.T) {
 
 // Upserts, increments and deletes of one row at once: each takes effect once, and exactly one of those that found no row inserts it.
 func TestWriteRaces(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	ks := users(t)
 	const rows, writers = 20, 6
@@ -291,6 +297,7 @@ func TestWriteRaces(t *testing.T) {
 
 // A caller that goes away does not cost the connection, and what was sent is carried out.
 func TestWriteIsNotCancelledByItsCaller(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{}, usersTable)
 	k := key(t, users(t), "user:1")
 	for range 5 {

@@ -1,0 +1,417 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"ringside/internal/realpg"
+	"ringside/shard"
+	"ringside/shard/keyspace"
+)
+
+// crashing is a shard on a server of its own.
+func crashing(t *testing.T, cfg Config, tables ...string) (*realpg.Server, *fixture) {
+	t.Helper()
+	server := realpg.Alone(t, nil)
+	return server, fixtureAt(t, server.DSN(), cfg, tables...)
+}
+
+func isDown(err error) bool {
+	_, ok := errors.AsType[*shard.DownError](err)
+	return ok
+}
+
+// Guards P7: down is an error that comes at once, others go on, and the shard is back without a restart of ours.
+func TestAShardGoesDownAndComesBack(t *testing.T) {
+	t.Parallel()
+	server, f := crashing(t, Config{}, usersTable, `insert into users values (1, 'a')`)
+	f.run()
+	ks := users(t)
+	keys := []keyspace.Key{key(t, ks, "user:1")}
+	load := func() error {
+		_, _, err := f.Load(t.Context(), "s1", ks, keys)
+		return err
+	}
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the shard is known to be down", func() bool { return !f.Pools()[0].DownSince.IsZero() })
+	for range 100 {
+		start := time.Now()
+		if err := load(); !isDown(err) || errors.Is(err, shard.ErrOutcomeUnknown) || time.Since(start) > 100*time.Millisecond {
+			t.Fatalf("%v after %v", err, time.Since(start))
+		}
+		_, err := f.Write(t.Context(), "s1", at, upsert(t, keys[0], `{}`), nil)
+		if !isDown(err) || errors.Is(err, shard.ErrOutcomeUnknown) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 5*time.Second, "the view expires", func() bool {
+		return f.Confirmation("s1").Standing(at.Epoch, at.Epoch, time.Now(), time.Second) == shard.Expired
+	})
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the shard is back", func() bool { return load() == nil })
+	if _, err := f.Write(t.Context(), "s1", at, upsert(t, keys[0], `{"name":"b"}`), nil); err != nil {
+		t.Error(err)
+	}
+	if s := f.Pools()[0]; !s.DownSince.IsZero() || s.LastError != "" || s.InUse != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A restart that nobody noticed costs a read nothing.
+func TestALoadSurvivesConnectionsThatDiedInThePool(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{}, usersTable, `insert into users values (1, 'a')`)
+	ks := users(t)
+	keys := []keyspace.Key{key(t, ks, "user:1")}
+	for range 5 {
+		if _, _, err := f.Load(t.Context(), "s1", ks, keys); err != nil {
+			t.Fatal(err)
+		}
+		f.exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'ringside' and datname = current_database()`)
+		if _, _, err := f.Load(t.Context(), "s1", ks, keys); err != nil {
+			t.Errorf("after its session was ended: %v", err)
+		}
+	}
+}
+
+// A server that hangs is found out, and costs its callers no more than their time limit.
+func TestAShardThatHangs(t *testing.T) {
+	t.Parallel()
+	server, f := crashing(t, Config{LoadTimeout: 300 * time.Millisecond, WriteTimeout: 300 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond},
+		usersTable, `insert into users values (1, 'a')`)
+	f.run()
+	ks := users(t)
+	keys := []keyspace.Key{key(t, ks, "user:1")}
+	eventually(t, 5*time.Second, "the shard is heard", func() bool { _, _, err := f.Load(t.Context(), "s1", ks, keys); return err == nil })
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if _, _, err := f.Load(t.Context(), "s1", ks, keys); !isDown(err) || time.Since(start) > 2*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	eventually(t, 10*time.Second, "the shard is known to be down", func() bool { return !f.Pools()[0].DownSince.IsZero() })
+	start = time.Now()
+	if _, _, err := f.Load(t.Context(), "s1", ks, keys); !isDown(err) || time.Since(start) > 100*time.Millisecond {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the shard is back", func() bool { _, _, err := f.Load(t.Context(), "s1", ks, keys); return err == nil })
+}
+
+// Guards P4: when the server dies during COMMIT nobody is told that the write failed, and every write that was acknowledged is there.
+func TestCrashDuringWrites(t *testing.T) {
+	t.Parallel()
+	server, f := crashing(t, Config{}, usersTable)
+	ks := users(t)
+	var mu sync.Mutex
+	outcomes := map[int]error{}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range 7 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := w*1_000_000 + i
+				_, err := f.Write(context.Background(), "s1", at, upsert(t, key(t, ks, fmt.Sprintf("user:%d", id)), `{"name":"x"}`), nil)
+				mu.Lock()
+				outcomes[id] = err
+				mu.Unlock()
+				if err != nil && !isDown(err) {
+					t.Errorf("write %d: %v", id, err)
+				}
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(stop)
+	wg.Wait()
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.sql = connect(t, server.DSN())
+	var ok, lost, failed, unknown int
+	for id, err := range outcomes {
+		there := f.text(`select 'yes' from users where id = $1`, id) == "yes"
+		switch {
+		case err == nil && there:
+			ok++
+		case err == nil:
+			lost++
+		case errors.Is(err, shard.ErrOutcomeUnknown):
+			unknown++
+		case there:
+			failed++
+		}
+	}
+	if ok == 0 || lost > 0 || failed > 0 {
+		t.Errorf("%d acknowledged and there, %d acknowledged and lost, %d said to have failed but there, %d unknown", ok, lost, failed, unknown)
+	}
+}
+
+// Guards P4 with a link that is cut in the very moment of COMMIT: the server has committed, and the client cannot know.
+func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{WriteTimeout: 500 * time.Millisecond}, usersTable)
+	link := newLink(t, realpg.T(t).Port())
+	dsn := replacePort(t, f.dsn, link.port)
+	over := newFleet(t, Config{WriteTimeout: 500 * time.Millisecond}, ShardConfig{"s1", dsn, 4})
+	k := key(t, users(t), "user:1")
+	for name, act := range map[string]func(){"cut": link.cutAnswers, "silent": link.dropAnswers} {
+		f.exec(`delete from users`)
+		_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { act(); return nil })
+		if !isDown(err) || !errors.Is(err, shard.ErrOutcomeUnknown) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		eventually(t, 3*time.Second, "the write is there", func() bool { return f.text(`select name from users where id = 1`) == "x" })
+		link.restore()
+		eventually(t, 3*time.Second, "writes pass again", func() bool {
+			_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"y"}`), nil)
+			return err == nil
+		})
+	}
+	// Cut before COMMIT is sent, the outcome is known: nothing was written.
+	f.exec(`delete from users`)
+	_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error {
+		f.exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'ringside' and datname = current_database()`)
+		return errors.New("gone")
+	})
+	if err == nil || f.text(`select count(*)::text from users`) != "0" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Guards P3: a sidecar that is stopped between the statement and its COMMIT cannot commit after the poison has expired.
+func TestAPausedWriterCannotCommitLate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{WriteTimeout: 200 * time.Millisecond}, usersTable)
+	k := key(t, users(t), "user:1")
+	_, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { time.Sleep(350 * time.Millisecond); return nil })
+	if !isDown(err) || errors.Is(err, shard.ErrOutcomeUnknown) {
+		t.Errorf("got %v", err)
+	}
+	if got := f.text(`select count(*)::text from users`); got != "0" {
+		t.Errorf("%s rows", got)
+	}
+	if _, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), nil); err != nil {
+		t.Errorf("the next write: %v", err)
+	}
+}
+
+// A slow statement ends by the server's own limit, and the connection lives.
+func TestASlowStatementKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{LoadTimeout: 200 * time.Millisecond, WriteTimeout: 200 * time.Millisecond}, usersTable, `insert into users values (1, 'a')`)
+	ks := users(t)
+	k := key(t, ks, "user:1")
+	f.exec(`begin`)
+	f.exec(`lock table users in access exclusive mode`)
+	for range 3 {
+		if _, _, err := f.Load(t.Context(), "s1", ks, []keyspace.Key{k}); !isDown(err) {
+			t.Errorf("load: %v", err)
+		}
+		if _, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{}`), nil); !isDown(err) || errors.Is(err, shard.ErrOutcomeUnknown) {
+			t.Errorf("write: %v", err)
+		}
+	}
+	f.exec(`rollback`)
+	if s := f.Pools()[0]; s.Idle != 1 || s.InUse != 0 || !s.DownSince.IsZero() {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAStandbyOrReadOnlyShardIsDown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{}, usersTable)
+	f.run()
+	k := key(t, users(t), "user:1")
+	write := func() error {
+		_, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), nil)
+		return err
+	}
+	eventually(t, 5*time.Second, "a write passes", func() bool { return write() == nil })
+	database := f.text(`select current_database()::text`)
+	f.exec(`alter database ` + database + ` set default_transaction_read_only = on`)
+	f.exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'ringside' and datname = current_database()`)
+	eventually(t, 5*time.Second, "the shard is down", func() bool { return !f.Pools()[0].DownSince.IsZero() })
+	if err := write(); !isDown(err) {
+		t.Errorf("got %v", err)
+	}
+	f.exec(`set default_transaction_read_only = off`)
+	f.exec(`alter database ` + database + ` reset default_transaction_read_only`)
+	eventually(t, 5*time.Second, "a write passes again", func() bool { return write() == nil })
+}
+
+func TestViewsAreHeardAndAnnounced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{ViewTTL: time.Second}, usersTable)
+	watcher := New(Config{ViewTTL: time.Second}, nil, nil)
+	t.Cleanup(watcher.Close)
+	heard := make(chan shard.View, 10)
+	watcher.OnView(func(name string, v shard.View) { heard <- v })
+	if err := watcher.Apply([]ShardConfig{{"s1", f.dsn, 2}}); err != nil {
+		t.Fatal(err)
+	}
+	runFleet(t, watcher)
+	expect := func(want shard.View, within time.Duration) {
+		t.Helper()
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Errorf("heard %+v, want %+v", got, want)
+			}
+		case <-time.After(within):
+			t.Fatalf("did not hear of %s within %v", want, within)
+		}
+	}
+	expect(at, 5*time.Second)
+	for phase := shard.Preparing; phase <= shard.Done; phase++ {
+		next := shard.View{Epoch: 8, Phase: phase, From: 7}
+		if _, err := f.Advance(t.Context(), "s1", next, nil); err != nil {
+			t.Fatal(err)
+		}
+		if phase == shard.Active {
+			watcher.Poke("s1")
+			expect(next, 300*time.Millisecond)
+		} else {
+			expect(next, 2*time.Second) // without being told
+		}
+	}
+	select {
+	case v := <-heard:
+		t.Errorf("%s was announced twice", v)
+	case <-time.After(time.Second):
+	}
+	if standing := watcher.Confirmation("s1").Standing(8, 8, time.Now(), time.Second); standing != shard.Current {
+		t.Errorf("standing is %v", standing)
+	}
+}
+
+func TestNothingPassesAfterClose(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{}, usersTable)
+	k := key(t, users(t), "user:1")
+	if _, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), nil); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if _, _, err := f.Load(t.Context(), "s1", users(t), []keyspace.Key{k}); !errors.Is(err, errShutDown) {
+		t.Errorf("got %v", err)
+	}
+	if err := f.Apply(nil); !errors.Is(err, errShutDown) {
+		t.Errorf("got %v", err)
+	}
+	eventually(t, 5*time.Second, "no session is left", func() bool { return f.sessions() == 0 })
+	f.Close() // twice is once
+}
+
+// link forwards connections to a server, and can stop forwarding its answers.
+type link struct {
+	port  int
+	mu    sync.Mutex
+	mode  string // "", "cut": close at the next answer, "drop": swallow answers
+	conns []net.Conn
+}
+
+func newLink(t *testing.T, to int) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{port: listener.Addr().(*net.TCPAddr).Port}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(to))
+			if err != nil {
+				client.Close()
+				continue
+			}
+			l.mu.Lock()
+			l.conns = append(l.conns, client, server)
+			l.mu.Unlock()
+			wg.Go(func() { l.pipe(server, client, false) })
+			wg.Go(func() { l.pipe(client, server, true) })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		l.mu.Lock()
+		for _, c := range l.conns {
+			c.Close()
+		}
+		l.mu.Unlock()
+		wg.Wait()
+	})
+	return l
+}
+
+func (l *link) pipe(to, from net.Conn, answers bool) {
+	defer to.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		mode := l.mode
+		l.mu.Unlock()
+		if answers && mode == "drop" {
+			continue
+		}
+		if answers && mode == "cut" {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) set(mode string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mode = mode
+}
+
+func (l *link) cutAnswers()  { l.set("cut") }
+func (l *link) dropAnswers() { l.set("drop") }
+func (l *link) restore()     { l.set("") }
+
+func replacePort(t *testing.T, dsn string, port int) string {
+	t.Helper()
+	conf, err := (ShardConfig{Name: "x", DSN: dsn, MaxConnections: 1}).parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", conf.ConnConfig.User, port, conf.ConnConfig.Database)
+}
