@@ -17,7 +17,8 @@
 //     own time limit, since a cancelled statement costs the connection just when connections are scarce.
 //   - The advisory locks come first, the ownership is read afterwards in a statement of its own: in one statement the snapshot
 //     would be older than the lock and still show the former owner.
-//   - Only the view poller declares a shard down, and only because it cannot connect or is refused. Waiting too long in our own queue
+//   - Only the view poller declares a shard down, and only because it cannot connect, is refused, or finds the database of another
+//     shard. Waiting too long in our own queue
 //     is saturation and never counts as down.
 //
 // The package knows nothing of caches, of the ring or of topologies: a view is a number to it and a topology a string of
