@@ -108,7 +108,6 @@ func prepare(t *testing.T, name string, opts ...option) *node {
 		c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult = 300*time.Millisecond, 250*time.Millisecond, 3
 		c.DeadNodeReclaimTime = 500 * time.Millisecond
 		c.GossipToTheDeadTime = time.Second
-		c.PushPullInterval = 3 * time.Second
 	}
 	n.network = func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
 		n.net = &cuttable{NodeAwareTransport: inner}
@@ -232,6 +231,7 @@ func startCluster(t *testing.T, n int, opts ...option) []*node {
 	for i := 2; i <= n; i++ {
 		nodes = append(nodes, start(t, fmt.Sprintf("a%d", i), append(slices.Clone(opts), seeds(nodes[0].Addr()))...))
 	}
+	stopTogether(t, nodes)
 	for _, m := range nodes {
 		names = append(names, m.name)
 	}
@@ -240,6 +240,15 @@ func startCluster(t *testing.T, n int, opts ...option) []*node {
 		eventually(t, 5*time.Second, m.name+" sees all", func() bool { return slices.Equal(m.alive(), names) })
 	}
 	return nodes
+}
+
+// stopTogether makes the nodes say goodbye at the same time at the end of the test, not one after another.
+func stopTogether(t *testing.T, nodes []*node) {
+	t.Cleanup(func() {
+		for _, n := range nodes {
+			n.stop()
+		}
+	})
 }
 
 // cuttable is a network cable: when cut, or for peers that blocked names, nothing goes out and nothing comes in.

@@ -160,7 +160,7 @@ func bombed(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(make([]byte, 8*maxTopology)); err != nil {
+	if _, err := w.Write(make([]byte, maxTopology+1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
