@@ -1,8 +1,23 @@
 // Package admin is what operators see of a sidecar: the ring page, the same as JSON, the members, the pools, metrics and health.
 //
-// Everything shown follows from one topology at a time, so no answer mixes two epochs; /ring as JSON is made of the topology alone, so it is
-// the same on every sidecar, byte for byte. Reads are open to loopback addresses and need the token from anywhere else; every
-// change is a POST with the token. No answer ever carries a secret.
+// It keeps these invariants:
 //
-// It imports ring, shard, keyspace and topology. It must not import membership or what speaks to PostgreSQL or Redis: it is given functions.
+//	I1  No answer mixes two epochs: each is made of one topology.
+//	I2  /ring as JSON and /topology are made of the topology alone, so they are the same on every sidecar, byte for byte (promise P1 as
+//	    far as it can be seen from outside).
+//	I3  Whoever may not read learns nothing, not even which paths there are. Reads are open to programs on this machine, and to whoever
+//	    has the token; web pages of others are neither, whatever name they reach this machine by. See admit.
+//	I4  No answer carries a secret: what the package is given has none but the token, and that goes nowhere.
+//	I5  Everything is bounded (promise P6): connections, headers, the time for a request and for an answer, scrapes at once. A
+//	    panic costs one answer.
+//	I6  Everything is a read. Liveness (/healthz) depends on nothing, readiness (/readyz) on what the sidecar says of itself.
+//
+// An answer is put together before any of it is sent, has a tag by which clients need not fetch it twice, and is compressed for who
+// accepts that. Errors are {"error": "..."} with a fitting status.
+//
+// The page (folder web) is rendered here, whole: it can be read without scripts. Its program asks for it again, takes over the parts that have
+// changed, and draws the owners of the vnodes from /ring as JSON. Nothing is loaded from elsewhere.
+//
+// It imports ring, shard/keyspace and sidecar/topology. It must not import membership or what speaks to PostgreSQL or Redis: it is
+// given functions, so that the page can be tested, and looked at, without any of them.
 package admin

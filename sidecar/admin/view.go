@@ -38,15 +38,22 @@ type serverRow struct {
 	Vnodes     int
 	Share      float64 // of the ring, 0 to 1
 	Fair       float64 // what its weight asks for, 0 to 1
-	// Bar and Tick are Share and Fair on the scale of the balance bars: 100 is the largest of the fleet.
+	// Bar and Tick are Share and Fair on the scale of the balance bars, of which the largest of the fleet takes fullBar.
 	Bar, Tick float64
 }
+
+// fullBar leaves room of 100 for the tick that stands at the bar's end.
+const fullBar = 94.0
 
 // Off says how far the share is from the fair one, for instance "+1.2%".
 func (r serverRow) Off() string {
 	switch {
 	case r.Fair > 0:
-		return fmt.Sprintf("%+.1f%%", 100*(r.Share/r.Fair-1))
+		off := fmt.Sprintf("%+.1f%%", 100*(r.Share/r.Fair-1))
+		if off == "-0.0%" || off == "+0.0%" {
+			return "0.0%"
+		}
+		return off
 	case r.Share > 0:
 		return "to be emptied"
 	}
@@ -69,6 +76,7 @@ type lookupRow struct {
 	Row             bool // the following are about rows only
 	ShardKey, Shard string
 	ShardVnode      uint16
+	Override        bool // the shard was chosen for this shard key, not by its vnode
 }
 
 func newView(t *topology.Topology, members []Member, pools []Pool, notReady error) *view {
@@ -116,7 +124,7 @@ func balance(rows []serverRow) {
 		return
 	}
 	for i := range rows {
-		rows[i].Bar, rows[i].Tick = 100*rows[i].Share/largest, 100*rows[i].Fair/largest
+		rows[i].Bar, rows[i].Tick = fullBar*rows[i].Share/largest, fullBar*rows[i].Fair/largest
 	}
 }
 
@@ -135,6 +143,9 @@ func memberRows(members []Member, t *topology.Topology) []memberRow {
 	slices.SortFunc(rows, func(a, b memberRow) int { return strings.Compare(a.Name, b.Name) })
 	return rows
 }
+
+// ShortDigest is enough of the digest for people to compare.
+func (r memberRow) ShortDigest() string { return r.Digest[:min(len(r.Digest), 8)] }
 
 // compare says how a member's view of the ring relates to the one that is shown.
 func compare(m Member, t *topology.Topology) (agrees bool, text string) {
@@ -176,6 +187,7 @@ func lookUp(t *topology.Topology, keyspaces *keyspace.Set, key string) *lookupRo
 	row := &lookupRow{Key: l.Key, Keyspace: l.Keyspace, Cache: l.Cache, CacheVnode: l.CacheVnode}
 	if l.Shard != nil {
 		row.Row, row.ShardKey, row.Shard, row.ShardVnode = true, *l.ShardKey, *l.Shard, *l.ShardVnode
+		row.Override = slices.ContainsFunc(t.Overrides, func(o topology.Override) bool { return o.ShardKey == row.ShardKey })
 	}
 	return row
 }

@@ -3,7 +3,7 @@
 // Draws the ring: two bands of cells, one cell for each vnode. A vnode's neighbours have other owners almost everywhere, so arcs would be
 // thousands of slivers; cells show every vnode as it is, from 3 servers to hundreds.
 const Drawing = (() => {
-  const VNODES = 65536, ROWS = 64, SECTIONS = VNODES / ROWS, NOBODY = 65535;
+  const VNODES = 65536, ROWS = 64, SECTIONS = VNODES / ROWS, NOBODY = 65535, QUIET = 24;
   const BOTH = { cache: [0.66, 0.92], shard: [0.38, 0.62] };
   const ALONE = { cache: [0.5, 0.92] };
   const FEW = {
@@ -15,7 +15,7 @@ const Drawing = (() => {
   function color(fleet, i, n) {
     if (n <= FEW[fleet].length) return FEW[fleet][i];
     const hue = (i * 137.508 + (fleet === "cache" ? 215 : 20)) % 360;
-    const [s, l] = [[58, 56], [48, 66], [64, 46]][i % 3];
+    const [s, l] = n > QUIET ? [30, 60] : [[58, 56], [48, 66], [64, 46]][i % 3]; // the more there are, the quieter
     return `hsl(${hue.toFixed(1)} ${s}% ${l}%)`;
   }
 
@@ -113,7 +113,8 @@ const Drawing = (() => {
       const picked = this.picked && this.servers(this.picked.fleet).some((s) => s.name === this.picked.name);
       all.forEach((s, i) => {
         const mine = !picked || (this.picked.fleet === fleet && this.picked.name === s.name);
-        out[i] = mine ? rgba(color(fleet, i, all.length)) : off;
+        // Few cells are hard to find: they are shown in a color that stands out, instead of their own.
+        out[i] = !mine ? off : picked && all.length > QUIET ? rgba(css.getPropertyValue("--link")) : rgba(color(fleet, i, all.length));
       });
       return out;
     }
