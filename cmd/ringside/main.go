@@ -16,6 +16,8 @@ import (
 
 // cli lists the subcommands.
 type cli struct {
+	Serve       serveCmd       `cmd:"" help:"Run a sidecar."`
+	Demo        demoCmd        `cmd:"" help:"Run a whole cluster on this machine, with real servers, to try things out."`
 	CheckConfig checkConfigCmd `cmd:"" help:"Check a configuration file and print what it comes to, secrets masked."`
 	Ring        ringCmd        `cmd:"" help:"Show the ring: servers, shards and what each owns."`
 	Lookup      lookupCmd      `cmd:"" help:"Say where a key lives."`

@@ -56,7 +56,7 @@ const (
 )
 
 // sidecar is a server that answers as the admin interface does.
-func sidecar(t *testing.T) *httptest.Server {
+func fakeSidecar(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	answer := func(path, body string) {
@@ -95,7 +95,7 @@ func sidecar(t *testing.T) *httptest.Server {
 }
 
 func TestRing(t *testing.T) {
-	admin := "--admin=" + sidecar(t).Listener.Addr().String()
+	admin := "--admin=" + fakeSidecar(t).Listener.Addr().String()
 	ringside(t, nil, "ring", admin).want(t, 0, `epoch 7, 65536 vnodes
 
 CACHE    ADDRESS          STATE     WEIGHT  VNODES  SHARE
@@ -112,7 +112,7 @@ OVERRIDE       SHARD
 }
 
 func TestLookup(t *testing.T) {
-	s := sidecar(t)
+	s := fakeSidecar(t)
 	admin := "--admin=" + s.URL // a URL is as good as an address
 	ringside(t, nil, "lookup", "user:42", admin).want(t, 0, `key        user:42
 keyspace   user
@@ -133,7 +133,7 @@ epoch     7
 }
 
 func TestNodes(t *testing.T) {
-	admin := "--admin=" + sidecar(t).Listener.Addr().String()
+	admin := "--admin=" + fakeSidecar(t).Listener.Addr().String()
 	ringside(t, nil, "nodes", admin).want(t, 0, `SIDECAR  STATE    REDIS            ADMIN            GOSSIP           VERSION  EPOCH  DIGEST
 a1 *     alive    127.0.0.1:16001  127.0.0.1:16101  127.0.0.1:16201  v1       7      0011
 a2       suspect  -                127.0.0.1:16102  127.0.0.1:16202  v1       6      0022
@@ -168,7 +168,7 @@ s1              up     32     3       5     2        12ms    1000    1     conne
 }
 
 func TestHealth(t *testing.T) {
-	s := sidecar(t)
+	s := fakeSidecar(t)
 	host := s.Listener.Addr().String()
 	ringside(t, nil, "health", "--admin", host).want(t, 0, "ok\n", "")
 	ringside(t, nil, "health", "--ready", "--admin", host).want(t, 1, "",

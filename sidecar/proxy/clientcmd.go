@@ -24,7 +24,9 @@ func clientHandler(name string) handler {
 		return answer(func(cl *client, _ resp.Command, dst []byte) []byte {
 			return resp.AppendVerbatim(dst, cl.proto, [3]byte{'t', 'x', 't'}, cl.describe()+"\n")
 		})
-	case "no-evict":
+	case "setinfo":
+		return answer(clientSetInfo)
+	case "no-evict", "no-touch":
 		return answer(clientSwitch)
 	case "reply":
 		return answer(clientReply)
@@ -34,9 +36,6 @@ func clientHandler(name string) handler {
 
 // clientSetInfo is CLIENT SETINFO, which Redis has since 7.2 and client libraries send on every connection.
 func clientSetInfo(cl *client, cmd resp.Command, dst []byte) []byte {
-	if len(cmd.Args) != 4 {
-		return resp.AppendError(dst, string(resp.WrongArity("client|setinfo")))
-	}
 	value := cmd.Args[3]
 	if !validName(value) {
 		return resp.AppendError(dst, fmt.Sprintf("ERR %s cannot contain spaces, newlines or special characters.", strings.ToLower(printable(cmd.Args[2]))))

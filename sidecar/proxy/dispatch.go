@@ -86,7 +86,8 @@ func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
 	if info.Subcommands != nil && len(cmd.Args) > 1 {
 		sub := info.Sub(cmd.Args[1])
 		if sub == nil {
-			return w.unknownSub(cl, info, cmd)
+			cl.refuse(w, resp.UnknownSubcommand(cmd.Args))
+			return true
 		}
 		info = sub
 	}
@@ -118,23 +119,6 @@ func (w *worker) unknown(cl *client, cmd resp.Command) bool {
 		cl.refuse(w, resp.UnknownCommand(cmd.Args))
 	}
 	return true
-}
-
-// unknownSub answers subcommands that Redis 7.0 does not have. Later versions' CLIENT SETINFO and NO-TOUCH are known all the same: client
-// libraries send them on every connection.
-func (w *worker) unknownSub(cl *client, info *resp.CommandInfo, cmd resp.Command) bool {
-	reply := func(_ *client, _ resp.Command, dst []byte) []byte {
-		return resp.AppendError(dst, string(resp.UnknownSubcommand(cmd.Args)))
-	}
-	if info.Name == "client" && cl.authed {
-		switch {
-		case bytes.EqualFold(cmd.Args[1], []byte("setinfo")):
-			reply = clientSetInfo
-		case bytes.EqualFold(cmd.Args[1], []byte("no-touch")) && len(cmd.Args) == 3:
-			reply = clientSwitch
-		}
-	}
-	return answer(reply)(w, cl, w.server.commands.of[info], cmd)
 }
 
 // refuse answers with an error that the proxy itself decides on.

@@ -119,7 +119,7 @@ func (w *worker) sortOut(j *join) {
 		if part == rowKey || frame == nil {
 			continue
 		}
-		if body, ok := bulkOf(frame); ok {
+		if body, ok := resp.BulkOf(frame); ok {
 			row.entry = body
 			kind := cache.Kind(body)
 			row.usable = kind == cache.KindValue || kind == cache.KindAbsent
@@ -200,20 +200,4 @@ func (j *join) appendValues(dst []byte) []byte {
 		dst = renderRow(dst, j.proto, readGet, row.key.Keyspace, nil, found, body)
 	}
 	return dst
-}
-
-// bulkOf returns the text of a bulk string reply; false for everything else, null included.
-func bulkOf(frame []byte) ([]byte, bool) {
-	if frame[0] != '$' {
-		return nil, false
-	}
-	for i, c := range frame {
-		if c == '\n' {
-			if i+3 > len(frame) {
-				return nil, false // $-1
-			}
-			return frame[i+1 : len(frame)-2], true
-		}
-	}
-	return nil, false
 }

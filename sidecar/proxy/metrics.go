@@ -41,8 +41,15 @@ func newCollector(s *Server) *collector {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+// Describe implements prometheus.Collector. It must not collect: the loops do not run yet.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.commands, c.errors, c.requests, c.hits, c.misses, c.unconfirmed, c.passedErrors, c.protocolErrors, c.badPasswords, c.cut,
+		c.refused, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
+	} {
+		out <- d
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"ringside/resp"
 	"ringside/shard/keyspace"
 )
 
@@ -105,7 +106,7 @@ func (w *worker) finishBulk(r *request, body []byte) {
 		cl.advance()
 		return
 	}
-	w.scratch = appendBulk(w.scratch[:0], body)
+	w.scratch = resp.AppendBulk(w.scratch[:0], body)
 	w.finish(r, w.scratch)
 	w.trimScratch()
 }
@@ -114,7 +115,7 @@ func (w *worker) finishBulk(r *request, body []byte) {
 func (w *worker) fail(r *request, err error) {
 	code, text := errorReply(err)
 	w.stats.failed(code)
-	w.scratch = appendError(w.scratch[:0], text)
+	w.scratch = resp.AppendError(w.scratch[:0], text)
 	w.finish(r, w.scratch)
 	w.trimScratch()
 }

@@ -111,14 +111,14 @@ func appendGet(dst, name []byte) []byte {
 // rowReplied takes what the cache has of a row.
 func (w *worker) rowReplied(u *upstream, r *request, step int32, frame []byte) {
 	if step == stepTTL {
-		r.ttl, _ = integerOf(frame) // negative answers come with an entry that is no value
+		r.ttl, _ = resp.IntOf(frame) // negative answers come with an entry that is no value
 		return
 	}
 	if !w.trusted(u, r.epoch, r.server) {
 		w.rowMissed(r)
 		return
 	}
-	entry, ok := bulkOf(frame)
+	entry, ok := resp.BulkOf(frame)
 	if ok {
 		switch cache.Kind(entry) {
 		case cache.KindValue:

@@ -258,8 +258,10 @@ func (w *worker) joinReplied(u *upstream, r *request, part int32, frame []byte) 
 			j.distrust(part)
 		}
 	case j.kind == joinSum:
-		n, err := integerOf(frame)
-		j.fail(err)
+		n, ok := resp.IntOf(frame)
+		if !ok {
+			j.fail(errStrangeReply)
+		}
 		j.sum += n
 	}
 	if j.waiting == 0 {
@@ -314,18 +316,3 @@ func (j *join) fail(err error) {
 }
 
 var errStrangeReply = errors.New("the cache server's reply is not what the command returns")
-
-// integerOf reads an integer reply.
-func integerOf(frame []byte) (int64, error) {
-	if frame[0] != ':' || len(frame) < 4 {
-		return 0, errStrangeReply
-	}
-	var n int64
-	for _, c := range frame[1 : len(frame)-2] {
-		if c < '0' || c > '9' {
-			return 0, errStrangeReply
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return n, nil
-}

@@ -309,7 +309,3 @@ func (u *upstream) retire() {
 
 // entryUsable reports whether what comes by this connection may be taken for the server that the topology names.
 func (u *upstream) entryUsable(runID string) bool { return runID != "" && u.runID == runID }
-
-func appendBulk(dst, body []byte) []byte { return resp.AppendBulk(dst, body) }
-
-func appendError(dst []byte, text string) []byte { return resp.AppendError(dst, text) }

@@ -1,0 +1,99 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"ringside/shard/catalog"
+	"ringside/sidecar/topology"
+)
+
+// catalogLink speaks to the catalog in topologies. The catalog may be down when the sidecar starts: it is opened when it can be.
+type catalogLink struct {
+	dsn string
+	log *slog.Logger
+
+	mu   sync.Mutex
+	open *catalog.Catalog // nil: not opened yet
+}
+
+func (l *catalogLink) get(ctx context.Context) (*catalog.Catalog, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open != nil {
+		return l.open, nil
+	}
+	c, err := catalog.Open(ctx, l.dsn, l.log)
+	if err != nil {
+		return nil, err
+	}
+	l.open = c
+	return c, nil
+}
+
+func (l *catalogLink) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open != nil {
+		l.open.Close()
+		l.open = nil
+	}
+}
+
+// load returns the catalog's topology, nil when it has none yet.
+func (l *catalogLink) load(ctx context.Context) (*topology.Topology, error) {
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	c, err := l.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	record, found, err := c.Load(ctx)
+	if err != nil || !found {
+		return nil, err
+	}
+	return decodeRecord(record)
+}
+
+func decodeRecord(r catalog.Record) (*topology.Topology, error) {
+	t, err := topology.Decode(r.Body)
+	if err != nil {
+		return nil, fmt.Errorf("the catalog's topology (epoch %d): %w", r.Epoch, err)
+	}
+	if t.Epoch != r.Epoch || t.Digest().String() != r.Digest {
+		return nil, fmt.Errorf("the catalog's topology is %d/%s, its record says %d/%s", t.Epoch, t.Digest(), r.Epoch, r.Digest)
+	}
+	return t, nil
+}
+
+func recordOf(t *topology.Topology) catalog.Record {
+	return catalog.Record{Epoch: t.Epoch, Digest: t.Digest().String(), Body: t.Encode()}
+}
+
+// create offers t as the cluster's first topology and returns the one that was first.
+func (l *catalogLink) create(ctx context.Context, t *topology.Topology) (*topology.Topology, error) {
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	c, err := l.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	record, _, err := c.Create(ctx, recordOf(t))
+	if err != nil {
+		return nil, err
+	}
+	return decodeRecord(record)
+}
+
+// swap replaces from by to. The error is catalog.ErrConflict when somebody else was quicker.
+func (l *catalogLink) swap(ctx context.Context, from, to *topology.Topology) error {
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	c, err := l.get(ctx)
+	if err != nil {
+		return err
+	}
+	return c.CompareAndSwap(ctx, from.Epoch, recordOf(to))
+}

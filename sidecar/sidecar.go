@@ -1,0 +1,298 @@
+package sidecar
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"ringside/cache"
+	"ringside/membership"
+	"ringside/shard/origin"
+	"ringside/sidecar/admin"
+	"ringside/sidecar/config"
+	"ringside/sidecar/proxy"
+	"ringside/sidecar/topology"
+)
+
+// Sidecar is one ringside process. Create it with New, then call Run once.
+type Sidecar struct {
+	cfg *config.Config
+	log *slog.Logger
+
+	topology *topology.Holder
+	catalog  *catalogLink // nil: none is configured
+	servers  *cache.Servers
+	cache    *cache.Cache
+	fleet    *origin.Fleet
+	gossip   *membership.Gossip
+	feed     *feed
+	proxy    *proxy.Server
+	admin    *admin.Server
+	members  *members
+	ready    chan struct{}
+}
+
+// drainFor is how long a stopping sidecar lets clients have their replies.
+const drainFor = 10 * time.Second
+
+// New puts the parts together. It opens no connection and no listener.
+func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error) {
+	if err := noTLS(cfg); err != nil {
+		return nil, err
+	}
+	boot := make([]byte, 20)
+	_, _ = rand.Read(boot) // never fails
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s := &Sidecar{cfg: cfg, log: log, topology: &topology.Holder{}, feed: newFeed(), ready: make(chan struct{})}
+	if cfg.Catalog.DSN != "" {
+		s.catalog = &catalogLink{dsn: string(cfg.Catalog.DSN), log: log}
+	}
+	var err error
+	if s.servers, err = cache.NewServers(cache.DefaultServersConfig(), registry, log); err != nil {
+		return nil, err
+	}
+	cacheCfg := cache.DefaultConfig()
+	if s.cache, err = cache.New(cacheCfg, s.servers, registry, log); err != nil {
+		return nil, err
+	}
+	originCfg := origin.Config{ViewTTL: cfg.ViewTTL, QueueLimit: cfg.Limits.ShardQueue, QueueWait: cfg.Limits.ShardQueueWait}
+	if err := originCfg.Validate(); err != nil {
+		return nil, err
+	}
+	s.fleet = origin.New(originCfg, registry, log)
+	if err := s.newGossip(version, hex.EncodeToString(boot[:8]), registry); err != nil {
+		return nil, err
+	}
+	s.members = &members{gossip: s.gossip, fleet: s.fleet, topology: s.topology}
+	*s.feed = feed{
+		topology: s.topology, catalog: s.catalog, fleet: s.fleet, servers: s.servers, gossip: s.gossip, apply: s.apply,
+		file: s.topologyFile(), log: log, wakeup: s.feed.wakeup, change: s.feed.change, met: s.feed.met, adopted: s.feed.adopted,
+	}
+	s.fleet.OnView(s.feed.onView)
+	s.servers.OnIncarnation(s.feed.onIncarnation)
+	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve"}
+	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
+		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members,
+		Credentials: s.credentials, OnIncarnation: s.feed.onIncarnation, Registerer: registry, Log: log,
+	}, hex.EncodeToString(boot)); err != nil {
+		return nil, err
+	}
+	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token)}, admin.Deps{
+		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
+		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
+	})
+	return s, err
+}
+
+func (s *Sidecar) proxyConfig(version string) proxy.Config {
+	c := proxy.DefaultConfig()
+	c.Name, c.Version, c.Listen, c.Password, c.MaxClients = s.cfg.Name, version, s.cfg.Redis.Listen, string(s.cfg.Redis.Password), s.cfg.Redis.MaxClients
+	c.Loops = s.cfg.Loops
+	if c.Loops == 0 {
+		c.Loops = runtime.GOMAXPROCS(0)
+	}
+	l := s.cfg.Limits
+	c.Limits.MaxBulk, c.Limits.MaxRequest = int(l.Value), int(l.Request)
+	c.OutputHard, c.InFlight, c.RowOps = int(l.Output), l.Pipeline, l.RowOperations
+	c.OutputSoft = min(c.OutputSoft, c.OutputHard)
+	c.ViewTTL, c.ServeUnconfirmed = s.cfg.ViewTTL, s.cfg.WhenShardUnreachable == "serve"
+	return c
+}
+
+func (s *Sidecar) topologyFile() string { return filepath.Join(s.cfg.DataDir, "topology") }
+
+// Ready is closed when the sidecar answers clients.
+func (s *Sidecar) Ready() <-chan struct{} { return s.ready }
+
+func (s *Sidecar) isReady() error {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+		return errors.New("still starting")
+	}
+}
+
+// Run serves until ctx ends and then stops gracefully. The error says why it could not start or go on; a stop that was asked for is none.
+func (s *Sidecar) Run(ctx context.Context) error {
+	defer s.closeClients()
+	// What runs in the background ends after the clients have gone, so it has a context of its own.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, background := errgroup.WithContext(background)
+
+	// The admin listener comes first: whoever waits for the sidecar can ask how far it is.
+	group.Go(func() error { return s.admin.Run(background) })
+	t, err := s.firstTopology(ctx)
+	if err == nil {
+		s.feed.publish(t)
+		group.Go(func() error { return s.fleet.Run(background) })
+		err = s.setUpShards(ctx, t)
+	}
+	if err != nil {
+		stop()
+		return errors.Join(err, group.Wait())
+	}
+	group.Go(func() error { return s.gossip.Run(background) })
+	group.Go(func() error { return s.feed.run(background) })
+	group.Go(func() error { return s.keepShards(background) })
+	s.awaitShards(ctx)
+	group.Go(func() error { return s.proxy.Run(background) })
+	group.Go(func() error { return s.announceReady(background) })
+
+	select {
+	case <-ctx.Done():
+		s.log.Info("stopping: no new clients, what is under way is finished")
+		draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainFor)
+		defer cancel()
+		if err := s.proxy.Drain(draining); err != nil {
+			s.log.Warn("not everything was finished", "error", err)
+		}
+	case <-background.Done(): // a part has failed
+	}
+	stop()
+	return group.Wait()
+}
+
+// announceReady says once that clients can come.
+func (s *Sidecar) announceReady(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.proxy.Ready():
+	}
+	close(s.ready)
+	s.log.Info("ready", "redis", s.proxy.Addr(), "admin", s.admin.Addr(), "gossip", s.cfg.Gossip.Listen, "name", s.cfg.Name)
+	return nil
+}
+
+// keepShards runs one keeper per shard of the topology.
+func (s *Sidecar) keepShards(ctx context.Context) error {
+	keepers := map[string]context.CancelFunc{}
+	var group errgroup.Group
+	for ctx.Err() == nil {
+		changed := s.feed.changed()
+		present := map[string]bool{}
+		for _, sh := range s.topology.Current().Shards {
+			present[sh.Name] = true
+			if keepers[sh.Name] != nil {
+				continue
+			}
+			keep, cancel := context.WithCancel(ctx)
+			keepers[sh.Name] = cancel
+			k := &keeper{name: sh.Name, topology: s.topology, fleet: s.fleet, feed: s.feed, hold: holdFor(s.cfg.ViewTTL), log: s.log}
+			group.Go(func() error {
+				k.run(keep)
+				return nil
+			})
+		}
+		for name, cancel := range keepers {
+			if !present[name] {
+				cancel()
+				delete(keepers, name)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+	for _, cancel := range keepers {
+		cancel()
+	}
+	return group.Wait()
+}
+
+// awaitShards waits a moment for the shards to confirm their views, so that the first reads can be hits.
+func (s *Sidecar) awaitShards(ctx context.Context) {
+	deadline := time.Now().Add(2 * time.Second)
+	for _, sh := range s.topology.Current().Shards {
+		for {
+			changed := s.feed.changed()
+			if v, _ := s.fleet.Confirmation(sh.Name).View(); v.Epoch != 0 || ctx.Err() != nil || time.Now().After(deadline) {
+				break
+			}
+			s.feed.await(ctx, changed)
+		}
+	}
+}
+
+// closeClients lets go of the connections to servers and shards, after everything that uses them has ended.
+func (s *Sidecar) closeClients() {
+	s.cache.Close()
+	if err := s.servers.Close(); err != nil {
+		s.log.Warn("closing the connections to cache servers", "error", err)
+	}
+	s.fleet.Close()
+	if s.catalog != nil {
+		s.catalog.close()
+	}
+}
+
+// apply brings connections in line with a topology that is about to be published.
+func (s *Sidecar) apply(t *topology.Topology) {
+	if err := s.servers.Apply(s.serverConfigs(t.Caches)); err != nil {
+		s.log.Error("connections to cache servers", "error", err)
+	}
+	shards := make([]origin.ShardConfig, len(t.Shards))
+	for i, sh := range t.Shards {
+		shards[i] = origin.ShardConfig{Name: sh.Name, DSN: s.dsn(sh), MaxConnections: sh.MaxConnections}
+	}
+	if err := s.fleet.Apply(shards); err != nil {
+		s.log.Error("connections to shards", "error", err)
+	}
+	s.members.shareBudget()
+}
+
+// dsn returns the connection string of a shard: the topology's carries no password, so this sidecar's own comes first.
+func (s *Sidecar) dsn(sh topology.Shard) string {
+	for i := range s.cfg.Shards {
+		if s.cfg.Shards[i].Name == sh.Name {
+			return string(s.cfg.Shards[i].DSN)
+		}
+	}
+	return sh.DSN
+}
+
+func (s *Sidecar) credentials(server string) proxy.Credentials {
+	for i := range s.cfg.Caches {
+		if c := &s.cfg.Caches[i]; c.Name == server && (c.Password != "" || c.Username != "") {
+			return proxy.Credentials{Username: c.Username, Password: string(c.Password)}
+		}
+	}
+	return proxy.Credentials{Username: s.cfg.DefaultCache.Username, Password: string(s.cfg.DefaultCache.Password)}
+}
+
+func (s *Sidecar) serverConfigs(caches []topology.Cache) []cache.ServerConfig {
+	out := make([]cache.ServerConfig, len(caches))
+	for i, c := range caches {
+		cred := s.credentials(c.Name)
+		out[i] = cache.ServerConfig{Name: c.Name, Addr: c.Addr, Username: cred.Username, Password: cred.Password, RunID: c.RunID}
+	}
+	return out
+}
+
+func (s *Sidecar) newGossip(version, boot string, reg prometheus.Registerer) error {
+	g, err := gossipConfig(s.cfg, version, boot)
+	if err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	s.gossip = membership.New(g, membership.Callbacks{
+		Topology:   func() []byte { return s.topology.Current().Encode() },
+		OnHint:     s.feed.onHint,
+		OnTopology: s.feed.onTopology,
+		OnChange:   func() { s.members.shareBudget() },
+	}, reg, s.log)
+	return nil
+}
