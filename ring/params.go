@@ -23,12 +23,12 @@ const (
 // Params are the constants of placement. They are part of the topology and of its digest, so that two versions of ringside that
 // place differently never mix silently. All but CapPPM are fixed in this version; they are stated to be compared.
 type Params struct {
-	Hash      string // name of the hash of keys; "murmur3-x86-32"
-	Seed      uint32 // its seed; 0
-	VnodeBits int    // 16: 65,536 vnodes
+	Hash      string `json:"hash"`       // name of the hash of keys; "murmur3-x86-32"
+	Seed      uint32 `json:"seed"`       // its seed; 0
+	VnodeBits int    `json:"vnode_bits"` // 16: 65,536 vnodes
 	// CapPPM is how far above its fair share a cache server may go, in millionths. Higher: less movement between servers that stay.
 	// Lower: better balance. From 0 (exact, to a vnode) to 1,000,000.
-	CapPPM int
+	CapPPM int `json:"cap_ppm"`
 }
 
 // DefaultParams returns the parameters of a new cluster: a cap of 5 %.

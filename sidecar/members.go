@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"ringside/membership"
 	"ringside/shard/origin"
@@ -82,6 +83,9 @@ func gossipConfig(cfg *config.Config, version, boot string) (membership.Config, 
 	g.Name, g.BindAddr, g.Join, g.Cluster = cfg.Name, host, cfg.Gossip.Join, cfg.Gossip.Cluster
 	if g.BindPort, err = strconv.Atoi(port); err != nil {
 		return g, err
+	}
+	if cfg.Catalog.DSN != "" {
+		g.RequestAfter = 2 * time.Second // the catalog is read meanwhile
 	}
 	for i, k := range cfg.Gossip.Keys {
 		key, err := base64.StdEncoding.DecodeString(string(k))

@@ -70,6 +70,10 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	if err := originCfg.Validate(); err != nil {
 		return nil, err
 	}
+	// Poison must outlive the transaction that it covers, else a reader could fill what a late commit replaces.
+	if bound := originCfg.WithDefaults().WriteBound(); cacheCfg.PoisonTTL <= bound {
+		return nil, fmt.Errorf("poison lives for %v, a write can last %v", cacheCfg.PoisonTTL, bound)
+	}
 	s.fleet = origin.New(originCfg, registry, log)
 	if err := s.newGossip(version, hex.EncodeToString(boot[:8]), registry); err != nil {
 		return nil, err

@@ -19,7 +19,10 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// buildVersion reads what the Go toolchain has put into the program.
+// released is set by the linker to the name of the release, or of the commit that was built.
+var released string
+
+// buildVersion reads what the linker and the Go toolchain have put into the program.
 func buildVersion() version {
 	v := version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -28,6 +31,9 @@ func buildVersion() version {
 	}
 	if info.Main.Version != "" && info.Main.Version != "(devel)" {
 		v.Version = info.Main.Version
+	}
+	if released != "" {
+		v.Version = released
 	}
 	changed := ""
 	for _, s := range info.Settings {

@@ -69,7 +69,7 @@ func TextColumn(name string, value []byte) (Column, error) {
 	if err != nil {
 		return Column{}, &shard.BadRowError{Column: name, Reason: err.Error()}
 	}
-	return Column{Name: name, Value: quoted}, nil
+	return Column{Name: name, Value: quoted, Text: true}, nil
 }
 
 func asBadRow(err error) error {

@@ -14,11 +14,14 @@ const (
 	Increment               // add Delta to one integer column, inserting the row if it does not exist (HINCRBY)
 )
 
-// Column is one column given by a write. Value is JSON: what jsonb_populate_record makes of it is what is stored; a JSON string is
+// Column is one column given by a write. Value is JSON: what json_populate_record makes of it is what is stored; a JSON string is
 // read by the column type's own input function, so that "8" is a bigint too.
 type Column struct {
 	Name  string
 	Value json.RawMessage
+	// Text says that Value is a JSON string made of a text that stands for the value itself, so that a json column gets the document
+	// that the text is, not a string.
+	Text bool
 }
 
 // Op is one write to one row.

@@ -28,6 +28,8 @@ func (c column) isInteger() bool {
 	return c.base == "int2" || c.base == "int4" || c.base == "int8"
 }
 
+func (c column) isJSON() bool { return c.base == "json" || c.base == "jsonb" }
+
 // quoteTable quotes a table name as keyspaces give it: name or schema.name, unquoted.
 func quoteTable(name string) string { return pgx.Identifier(strings.Split(name, ".")).Sanitize() }
 

@@ -117,10 +117,29 @@ func (s *statement) take(given []keyspace.Column) error {
 			}
 			continue
 		}
-		if !known.generated {
-			s.given = append(s.given, c)
+		if known.generated {
+			continue
 		}
+		if c.Text && known.isJSON() {
+			if err := unwrap(&c); err != nil {
+				return err
+			}
+		}
+		s.given = append(s.given, c)
 	}
+	return nil
+}
+
+// unwrap makes the document out of the text that stands for it.
+func unwrap(c *keyspace.Column) error {
+	var text string
+	if err := json.Unmarshal(c.Value, &text); err != nil {
+		return &shard.BadRowError{Column: c.Name, Reason: "its value is not valid JSON"}
+	}
+	if !json.Valid([]byte(text)) {
+		return &shard.BadRowError{Column: c.Name, Reason: "holds JSON, and the text given is none"}
+	}
+	c.Value = json.RawMessage(text)
 	return nil
 }
 

@@ -111,6 +111,32 @@ func TestWriteEveryColumnType(t *testing.T) {
 	}
 }
 
+// A client that can only give text (HSET) means the document, not a JSON string of it.
+func TestWriteTextIntoJSONColumns(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{}, `create table docs (id bigint primary key, j json, jb jsonb, t text)`)
+	ks := compile(t, keyspace.Spec{Name: "doc", Pattern: "doc:{id:int}", Table: "docs"})
+	write := func(column, text string) error {
+		c, err := keyspace.TextColumn(column, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Write(t.Context(), "s1", at, keyspace.Op{Kind: keyspace.Upsert, Key: key(t, ks, "doc:1"), Columns: []keyspace.Column{c}}, nil)
+		return err
+	}
+	for _, column := range []string{"j", "jb", "t"} {
+		if err := write(column, `{"a": 1}`); err != nil {
+			t.Fatal(err)
+		}
+		if bad, ok := errors.AsType[*shard.BadRowError](write(column, `{"a"`)); ok != (column != "t") || ok && bad.Column != column {
+			t.Errorf("broken JSON into %s: %v", column, bad)
+		}
+	}
+	if got, want := f.text(`select row_to_json(docs) from docs`), `{"id":1,"j":{"a": 1},"jb":{"a": 1},"t":"{\"a\""}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func TestWriteRefusesBadRowsNamingTheColumn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{},

@@ -184,8 +184,10 @@ func (c Content) encode() ([]byte, Digest) {
 // JSON is the canonical encoding, the one that the digest is taken of. It is shared: read only.
 func (t *Topology) JSON() []byte { return t.body }
 
-// Encode returns the form that is stored and sent: the canonical JSON, compressed.
-func (t *Topology) Encode() []byte {
+// Encode returns the form that is stored and sent: the canonical JSON, compressed. It is made once and shared: read only.
+func (t *Topology) Encode() []byte { return t.encoded() }
+
+func (t *Topology) compress() []byte {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	_, _ = z.Write(t.body) // a bytes.Buffer does not fail

@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"sort"
+	"sync"
 	"sync/atomic"
 
 	"ringside/ring"
@@ -57,6 +58,7 @@ type Topology struct {
 	content   Content
 	body      []byte // canonical JSON
 	digest    Digest
+	encoded   func() []byte
 	cacheOf   []uint16 // vnode -> index into Caches
 	shardOf   []uint16 // vnode -> index into Shards
 	appointed []uint64
@@ -96,6 +98,7 @@ func New(content Content) (*Topology, error) {
 		}
 	}
 	t.body, t.digest = c.encode()
+	t.encoded = sync.OnceValue(t.compress)
 	return t, nil
 }
 
