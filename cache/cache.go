@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Ref is where the entry of a row is now.
+// Ref is where the entry of a row is now. It also says which row it is: reads of equal Refs are answered together.
 type Ref struct {
 	Server string // name of the cache server; empty: there is none, the row is read without a cache
-	Name   string // see AppendName
+	Name   string // see AppendName; empty: the row is read for each caller alone
 }
 
 // Source is where a value came from.

@@ -46,6 +46,14 @@ func reason(err error) string {
 	return "unreachable"
 }
 
+// inOurWords is err in words that do not need the client library to be understood.
+func inOurWords(err error) error {
+	if reason(err) == "busy" {
+		return ErrBusy
+	}
+	return err
+}
+
 // fate says what an error means for the reads that follow: those that would fail alike, and late rather than at once, do without the
 // server for a while.
 func fate(err error) outcome {

@@ -12,6 +12,9 @@ var ErrClosed = errors.New("cache is closed")
 // ErrUnknownServer says that no configuration was applied for a server.
 var ErrUnknownServer = errors.New("unknown cache server")
 
+// ErrBusy says that all connections to a cache server were in use for too long: too much is under way here, and nothing is known of the server.
+var ErrBusy = errors.New("too many requests wait for the cache server")
+
 // errLoadShort says that a load callback broke LoadFunc's rule.
 var errLoadShort = errors.New("load returned fewer or more rows than it was asked for")
 

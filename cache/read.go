@@ -82,7 +82,9 @@ func (c *Cache) join(cl *call) bool {
 		if f == nil {
 			f = &flight{ref: item.Ref}
 			f.lead = waiter{call: cl, idx: i}
-			c.flights[item.Ref] = f
+			if item.Ref.Name != "" { // else nobody can tell whether another row is meant
+				c.flights[item.Ref] = f
+			}
 			own = append(own, f)
 		} else {
 			c.metrics.coalesced.Inc()

@@ -101,7 +101,7 @@ func (w *write) poison() error {
 	w.c.exec(w.ctx, steps)
 	for i, s := range steps {
 		if err := s.cmd.Err(); err != nil {
-			return &ServerError{Server: w.refs[i].Server, Err: err}
+			return &ServerError{Server: w.refs[i].Server, Err: inOurWords(err)}
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ func (w *write) cleanOnce(ctx context.Context, idx []int) (failed []int, err err
 		if _, e := s.number(); e != nil {
 			failed = append(failed, of[n])
 			if err == nil {
-				err = &ServerError{Server: w.refs[of[n]].Server, Err: e}
+				err = &ServerError{Server: w.refs[of[n]].Server, Err: inOurWords(e)}
 			}
 		}
 	}

@@ -35,7 +35,7 @@ type place struct {
 	shard      string
 	view       shard.View // the shard's, by its last word
 	generation uint64
-	ref        cache.Ref // zero: the cache must not be used for the row now
+	ref        cache.Ref // without a server while the cache must not be used for the row
 }
 
 // locate works out where a row is. The error is shard.ErrNotOwner when nobody owns it.
@@ -48,6 +48,8 @@ func (r *rows) locate(k *keyspace.Key) (place, error) {
 	p := place{t: t, shard: t.Shards[i].Name, generation: t.Generation(k.CacheVnode)}
 	confirmation := r.fleet.Confirmation(p.shard)
 	p.view, _ = confirmation.View()
+	// The name says which row it is even when no server may hold it: reads of one ref are answered together.
+	p.ref.Name = string(cache.AppendName(nil, p.generation, t.Flush(k.ShardVnode), k.Text))
 	if p.generation == 0 {
 		return p, nil // no server's entries count for this row
 	}

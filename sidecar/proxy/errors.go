@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"ringside/cache"
 	"ringside/resp"
 	"ringside/shard"
 	"ringside/shard/keyspace"
@@ -70,7 +71,7 @@ func errorReply(err error) (code, string) {
 		return say(codeBadKey, badKey)
 	case errors.As(err, &badRow):
 		return say(codeBadRow, badRow)
-	case errors.Is(err, shard.ErrOverloaded), errors.Is(err, errManyRequests), errors.Is(err, errManyRowOps):
+	case errors.Is(err, shard.ErrOverloaded), errors.Is(err, cache.ErrBusy), errors.Is(err, errManyRequests), errors.Is(err, errManyRowOps):
 		return say(codeOverloaded, err)
 	case errors.As(err, &cacheDown):
 		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, outcome(written, err, cacheDown.Err))
