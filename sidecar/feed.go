@@ -209,7 +209,7 @@ func (f *feed) refresh(ctx context.Context) {
 		f.mu.Lock()
 		received := f.received
 		f.mu.Unlock()
-		if received.Supersedes(best) {
+		if received != nil && received.Supersedes(best) {
 			f.publish(received)
 		}
 		return
