@@ -24,9 +24,12 @@ type client struct {
 
 	proto    int
 	authed   bool
-	noReply  bool // after QUIT or broken framing: nothing more is read
-	stopped  bool // reading is paused
-	ordering bool // the next command waits for an earlier write to the same row
+	noReply  bool  // after QUIT, broken framing or EOF: nothing more is read
+	leaving  bool  // the server is stopping: closes as soon as it is owed nothing
+	stopped  bool  // reading is paused
+	ordering bool  // the next command waits for earlier ones: see handler
+	busy     bool  // input is still to be parsed, or may be: it was received while reading was paused
+	heard    int64 // worker.now when input came last, or when reading went on
 
 	name, libName, libVersion string
 }
@@ -48,8 +51,17 @@ func (cl *client) OnOpen(c *evloop.Conn) {
 
 // OnData implements evloop.Handler.
 func (cl *client) OnData(c *evloop.Conn, in []byte) int {
-	w := cl.worker
-	w.turn()
+	cl.worker.turn()
+	cl.heard = cl.worker.now
+	cl.busy = true
+	consumed := cl.parse(c, in)
+	cl.busy = cl.stopped && consumed < len(in)
+	cl.maybeClose()
+	return consumed
+}
+
+// parse begins the requests in the client's input and returns how much of that is done with.
+func (cl *client) parse(c *evloop.Conn, in []byte) int {
 	consumed := 0
 	for !cl.noReply {
 		if cl.full() {
@@ -65,7 +77,7 @@ func (cl *client) OnData(c *evloop.Conn, in []byte) int {
 			c.Want(cl.parser.Want())
 			return consumed
 		}
-		if len(cmd.Args) > 0 && !w.dispatch(cl, cmd) {
+		if len(cmd.Args) > 0 && !cl.worker.dispatch(cl, cmd) {
 			cl.ordering = true
 			cl.stop()
 			return consumed
@@ -81,7 +93,7 @@ func (cl *client) OnDrain(*evloop.Conn) { cl.goOn() }
 
 // OnEOF implements evloop.Handler: a client that has shut down its writing side still gets what it is owed.
 func (cl *client) OnEOF(*evloop.Conn) {
-	cl.noReply = true
+	cl.noReply, cl.busy = true, false
 	cl.closeWhenDone()
 }
 
@@ -118,6 +130,7 @@ func (cl *client) goOn() {
 	// Half the window, so that a client at its limit is not paused and resumed with every reply.
 	if cl.stopped && !cl.ordering && !cl.full() && cl.owed <= cl.worker.server.cfg.InFlight/2 {
 		cl.stopped = false
+		cl.busy, cl.heard = true, cl.worker.now
 		cl.conn.ResumeRead()
 	}
 }
@@ -134,15 +147,22 @@ func (cl *client) checkOutput() {
 func (cl *client) advance() {
 	cl.pop()
 	for cl.head != nil && cl.head.done {
-		cl.held -= len(cl.head.reply)
-		cl.conn.Write(cl.head.reply)
+		r := cl.head
+		cl.held -= len(r.reply)
+		if len(r.reply) > keepReply {
+			cl.conn.WriteOwned(r.reply)
+			r.reply = nil
+		} else {
+			cl.conn.Write(r.reply)
+		}
 		cl.pop()
 	}
 	cl.checkOutput()
-	cl.goOn()
-	if cl.noReply {
-		cl.closeWhenDone()
+	if cl.owed == 0 {
+		cl.ordering = false // there is nothing left to wait for
 	}
+	cl.goOn()
+	cl.maybeClose()
 }
 
 func (cl *client) pop() {
@@ -165,8 +185,28 @@ const bulkFraming = 32
 
 // closeWhenDone closes the connection once nothing is owed any more.
 func (cl *client) closeWhenDone() {
-	if cl.owed == 0 {
+	if cl.owed == 0 && !cl.busy {
 		cl.conn.CloseAfterFlush(linger)
+	}
+}
+
+// maybeClose closes the connection of a client that is not to be served any longer, once nothing is owed to it.
+func (cl *client) maybeClose() {
+	switch {
+	case cl.noReply:
+		cl.closeWhenDone()
+	case cl.leaving && cl.owed == 0:
+		cl.worker.loop.AfterFunc(0, cl.closeWhenDone) // by then what the kernel holds has been read
+	}
+}
+
+// leave closes the connection of a client that has sent nothing lately and is owed nothing. When the server's patience is over,
+// the moment at which it is owed nothing will do.
+func (cl *client) leave(patient bool) {
+	cl.leaving = !patient
+	if !cl.stopped && time.Duration(cl.worker.now-cl.heard) >= drainLook {
+		cl.busy = false // nothing came
+		cl.closeWhenDone()
 	}
 }
 

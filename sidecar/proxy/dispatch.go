@@ -19,9 +19,12 @@ type command struct {
 	open bool
 	// row answers it for a key that is a row; nil: it makes no sense on a row.
 	row rowHandler
+	// sorts: it may read keys that it makes from patterns.
+	sorts bool
 }
 
-// handler begins a request. It returns false, having done nothing, when the command must wait for an earlier write of this connection.
+// handler begins a request. It returns false, having done nothing, when the command must wait for earlier ones of this connection: it is
+// tried again when one of their writes has ended, and when all have.
 type handler func(w *worker, cl *client, c *command, cmd resp.Command) bool
 
 // commands is the command table with what this server does for each.
@@ -45,6 +48,7 @@ func (t *commands) add(info *resp.CommandInfo) {
 	t.list = append(t.list, c)
 	c.run, c.open = localHandler(info.Name)
 	c.row = rowHandlerOf(info.Name)
+	c.sorts = info.Name == "sort" || info.Name == "sort_ro"
 	if c.run == nil {
 		c.run = keyHandler(info)
 	}
@@ -155,7 +159,12 @@ func (w *worker) single(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
-	_, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(key)), cl.proto)
+	vnode := w.hasher.Vnode(ring.CacheKey(key))
+	if c.sorts && w.sortsElsewhere(cmd.Args, vnode) {
+		cl.refuse(w, errSortPattern)
+		return true
+	}
+	_, u, err := w.owner(vnode, cl.proto)
 	if err != nil {
 		cl.refuse(w, err)
 		return true
@@ -208,6 +217,10 @@ func (w *worker) together(cl *client, c *command, cmd resp.Command) bool {
 		}
 		vnode = v
 	}
+	if c.sorts && w.sortsElsewhere(cmd.Args, vnode) {
+		cl.refuse(w, errSortPattern)
+		return true
+	}
 	_, u, err := w.owner(vnode, cl.proto)
 	if err != nil {
 		cl.refuse(w, err)
@@ -253,5 +266,6 @@ func printable(key []byte) string {
 	if len(key) > longest {
 		return fmt.Sprintf("%q...", key[:longest])
 	}
-	return strings.Trim(fmt.Sprintf("%q", key), `"`)
+	quoted := fmt.Sprintf("%q", key)
+	return quoted[1 : len(quoted)-1]
 }

@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringside/internal/realredis"
-	"ringside/resp"
 	"ringside/shard"
 	"ringside/shard/keyspace"
 	"ringside/sidecar/topology"
@@ -31,6 +28,8 @@ type bench struct {
 	shards  *fakeShards
 	reg     *prometheus.Registry
 	metRuns chan [2]string
+
+	credentials Credentials // set before the first request
 }
 
 // fakeShards confirms whatever it is told to.
@@ -125,13 +124,22 @@ func (f *fakeRows) Write(_ context.Context, op keyspace.Op) (keyspace.Outcome, e
 // start starts a proxy before n cache servers. change may alter the configuration.
 func start(t testing.TB, n int, change func(*Config)) *bench {
 	t.Helper()
-	b := &bench{t: t, holder: &topology.Holder{}, rows: &fakeRows{rows: map[string]string{}}, shards: &fakeShards{}, reg: prometheus.NewRegistry(), metRuns: make(chan [2]string, 1000)}
+	var servers []*realredis.Server
 	var caches []topology.Cache
 	for i := range n {
 		s := realredis.T(t)
-		b.caches = append(b.caches, s)
+		servers = append(servers, s)
 		caches = append(caches, topology.Cache{Name: fmt.Sprintf("c%d", i+1), Addr: s.Addr(), Weight: 1, RunID: runIDAt(t, s.Addr())})
 	}
+	b := startBefore(t, caches, change)
+	b.caches = servers
+	return b
+}
+
+// startBefore starts a proxy before the given cache servers.
+func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *bench {
+	t.Helper()
+	b := &bench{t: t, holder: &topology.Holder{}, rows: &fakeRows{rows: map[string]string{}}, shards: &fakeShards{}, reg: prometheus.NewRegistry(), metRuns: make(chan [2]string, 1000)}
 	topo, err := topology.Bootstrap(caches, []topology.Shard{{Name: "s1", Weight: 1, MaxConnections: 4}})
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +153,7 @@ func start(t testing.TB, n int, change func(*Config)) *bench {
 	}
 	b.server, err = New(cfg, Deps{
 		Topology: b.holder, Keyspaces: testKeyspaces(t), Rows: b.rows, Shards: b.shards, Cluster: onlySelf{},
-		Credentials: func(string) Credentials { return Credentials{} },
+		Credentials: func(string) Credentials { return b.credentials },
 		OnIncarnation: func(server, runID string) {
 			select {
 			case b.metRuns <- [2]string{server, runID}:
@@ -194,133 +202,6 @@ func testKeyspaces(t testing.TB) *keyspace.Set {
 		t.Fatal(err)
 	}
 	return set
-}
-
-// wire is a client that sees every byte.
-type wire struct {
-	t    testing.TB
-	conn net.Conn
-	r    *bufio.Reader
-	in   []byte
-	scan resp.Scanner
-}
-
-func dial(t testing.TB, addr string) *wire {
-	t.Helper()
-	network := "tcp"
-	if strings.HasPrefix(addr, "/") {
-		network = "unix"
-	}
-	c, err := net.DialTimeout(network, addr, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
-	return &wire{t: t, conn: c}
-}
-
-func (b *bench) dial() *wire { b.t.Helper(); return dial(b.t, b.addr) }
-
-func (w *wire) write(raw string) {
-	w.t.Helper()
-	if err := w.conn.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := w.conn.Write([]byte(raw)); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// send sends commands, each a line of words; words may be quoted with double quotes.
-func (w *wire) send(commands ...string) {
-	w.t.Helper()
-	var out []byte
-	for _, c := range commands {
-		out = resp.AppendCommandString(out, words(c)...)
-	}
-	w.write(string(out))
-}
-
-// words splits at spaces outside of single quotes.
-func words(line string) []string {
-	var out []string
-	var word strings.Builder
-	quoted, some := false, false
-	for _, c := range []byte(line) {
-		switch {
-		case c == '\'':
-			quoted, some = !quoted, true
-		case c == ' ' && !quoted:
-			if some {
-				out = append(out, word.String())
-			}
-			word.Reset()
-			some = false
-		default:
-			word.WriteByte(c)
-			some = true
-		}
-	}
-	if some {
-		out = append(out, word.String())
-	}
-	return out
-}
-
-// reply reads one reply, as received.
-func (w *wire) reply() string {
-	w.t.Helper()
-	frame, err := w.tryReply()
-	if err != nil {
-		w.t.Fatalf("reading a reply: %v (so far %q)", err, w.in)
-	}
-	return frame
-}
-
-func (w *wire) tryReply() (string, error) {
-	for {
-		n, err := w.scan.Next(w.in)
-		if err != nil {
-			return "", err
-		}
-		if n > 0 {
-			frame := string(w.in[:n])
-			w.in = w.in[n:]
-			return frame, nil
-		}
-		if err := w.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-			return "", err
-		}
-		buf := make([]byte, 64<<10)
-		n, err = w.conn.Read(buf)
-		w.in = append(w.in, buf[:n]...)
-		if err != nil && n == 0 {
-			return "", err
-		}
-	}
-}
-
-// do sends one command and returns its reply.
-func (w *wire) do(command string) string {
-	w.t.Helper()
-	w.send(command)
-	return w.reply()
-}
-
-// want fails unless the command's reply is exactly that.
-func (w *wire) want(command, reply string) {
-	w.t.Helper()
-	if got := w.do(command); got != reply {
-		w.t.Errorf("%s: %q, want %q", command, got, reply)
-	}
-}
-
-// closed fails unless the connection ends now.
-func (w *wire) closed() {
-	w.t.Helper()
-	if frame, err := w.tryReply(); err == nil {
-		w.t.Errorf("the connection should have been closed, got %q", frame)
-	}
 }
 
 func runIDAt(t testing.TB, addr string) string {

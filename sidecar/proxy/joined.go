@@ -29,6 +29,10 @@ func (w *worker) joined(r *request) {
 		w.endJoin(r)
 		return
 	}
+	if r.client == nil && !j.write {
+		w.release(r) // nobody waits for it any more
+		return
+	}
 	w.stats.misses += uint64(len(open))
 	rows, write := j.rows, j.write
 	w.awayJoin(r, func() {
@@ -116,7 +120,7 @@ func (w *worker) sortOut(j *join) {
 		}
 		row := &rows[0]
 		rows = rows[1:]
-		if part == rowKey || frame == nil {
+		if frame == nil || row.distrusted {
 			continue
 		}
 		if body, ok := resp.BulkOf(frame); ok {

@@ -107,13 +107,12 @@ func role(_ *client, _ resp.Command, dst []byte) []byte {
 	return resp.AppendArray(dst, 0)
 }
 
-// permits compares a password in a time that does not depend on where it differs.
+// permits compares a password in a time that does not depend on where it differs. There is one user, as in a Redis without an
+// access control list; without a password configured any will do.
 func (s *Server) permits(user, password []byte) bool {
-	if s.cfg.Password == "" {
-		return true
-	}
 	given, wanted := sha256.Sum256(password), sha256.Sum256([]byte(s.cfg.Password))
-	return subtle.ConstantTimeCompare(given[:], wanted[:]) == 1 && string(user) == "default"
+	same := subtle.ConstantTimeCompare(given[:], wanted[:]) == 1
+	return string(user) == "default" && (same || s.cfg.Password == "")
 }
 
 const (
@@ -151,8 +150,12 @@ func (cl *client) setAuthed(yes bool) {
 	cl.parser.Unauthenticated = !yes
 }
 
-// hello is HELLO [2|3 [AUTH user password] [SETNAME name]].
+// hello is HELLO [2|3 [AUTH user password] [SETNAME name]]. It waits until nothing is owed: the replies to earlier requests are in the
+// earlier protocol, and later requests, which may take another connection to the same server, must not overtake them.
 func (w *worker) hello(cl *client, c *command, cmd resp.Command) bool {
+	if cl.owed > 0 {
+		return false
+	}
 	proto, name := cl.proto, cl.name
 	authed := cl.authed
 	args := cmd.Args[1:]
@@ -218,7 +221,11 @@ func (w *worker) quit(cl *client, c *command, cmd resp.Command) bool {
 	return true
 }
 
+// reset waits as hello does, because it changes the protocol too.
 func (w *worker) reset(cl *client, c *command, _ resp.Command) bool {
+	if cl.owed > 0 {
+		return false
+	}
 	cl.proto, cl.name = 2, ""
 	cl.setAuthed(w.server.cfg.Password == "")
 	r := w.newRequest(cl, c.index, kindAway)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"ringside/resp"
 	"ringside/shard/keyspace"
+	"ringside/sidecar/topology"
 )
 
 // kind is what a request waits for.
@@ -30,10 +31,10 @@ type request struct {
 	key      []byte // kindRow, kindWrite: the row's key, canonical
 	keyspace *keyspace.Keyspace
 	read     rowRead
-	fields   [][]byte // arguments of HGET, HMGET, HEXISTS
-	epoch    uint64   // of the topology that the entry's name was made by
-	server   uint16   // index of the cache server in that topology
-	ttl      int64    // PTTL of the entry, for TTL
+	fields   [][]byte           // arguments of HGET, HMGET, HEXISTS
+	topology *topology.Topology // by which the entry's name was made
+	server   uint16             // index of the cache server in it
+	ttl      int64              // PTTL of the entry, for TTL
 	join     *join
 }
 

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// resolve turns host:port into a numeric address, within the timeout.
-func resolve(ctx context.Context, addr string, timeout time.Duration) (string, error) {
+// resolve turns host:port into a numeric address, within the timeout. Of several it takes each in turn, by attempt: "localhost" may be
+// ::1 first where the server listens on 127.0.0.1 only.
+func resolve(ctx context.Context, addr string, timeout time.Duration, attempt int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", err
@@ -18,5 +19,5 @@ func resolve(ctx context.Context, addr string, timeout time.Duration) (string, e
 	if err != nil {
 		return "", err
 	}
-	return net.JoinHostPort(ips[0], port), nil
+	return net.JoinHostPort(ips[attempt%len(ips)], port), nil
 }

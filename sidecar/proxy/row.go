@@ -85,7 +85,7 @@ func reading(read rowRead) rowHandler {
 			w.rowMissed(r)
 			return true
 		}
-		r.epoch, r.server = w.route.topology.Epoch, server
+		r.topology, r.server = w.route.topology, server
 		if read == readTTL || read == readPTTL {
 			u.sendCommand(r, stepTTL, []byte("PTTL"), w.name)
 		}
@@ -114,7 +114,7 @@ func (w *worker) rowReplied(u *upstream, r *request, step int32, frame []byte) {
 		r.ttl, _ = resp.IntOf(frame) // negative answers come with an entry that is no value
 		return
 	}
-	if !w.trusted(u, r.epoch, r.server) {
+	if !w.trusted(u, r.topology, r.server) {
 		w.rowMissed(r)
 		return
 	}

@@ -35,6 +35,8 @@ func appendTTL(dst []byte, read rowRead, found bool, ttl int64) []byte {
 	switch {
 	case !found:
 		return resp.AppendInt(dst, noSuchRow)
+	case ttl < 0: // it was filled between the two questions
+		return resp.AppendInt(dst, notCached)
 	case read == readTTL:
 		return resp.AppendInt(dst, (ttl+500)/1000) // as Redis rounds
 	}

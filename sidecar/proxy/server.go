@@ -192,7 +192,7 @@ func (turnedAway) OnEOF(*evloop.Conn)                   {}
 func (turnedAway) OnClose(*evloop.Conn, error)          {}
 
 // Drain stops accepting, lets every client have the replies to what it has sent so far, and closes its connection. It returns when no client
-// is left, or with ctx's error. Clients that are idle are closed at once.
+// is left, or with ctx's error. Clients that are idle are closed at once, those that go on sending when they are owed nothing for a moment.
 func (s *Server) Drain(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -201,22 +201,34 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	s.draining.Store(true)
 	s.workers[0].loop.Submit(s.listener.Close)
-	for _, w := range s.workers {
-		w.loop.Submit(func() {
-			for _, cl := range w.clients {
-				cl.endAfterReplies()
-			}
-		})
-	}
-	const look = 10 * time.Millisecond
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(drainLook)
 	defer ticker.Stop()
-	for s.clients.Load() > 0 {
+	for look := 0; ; look++ {
+		for _, w := range s.workers {
+			w.loop.Submit(func() { w.sendAway(look < drainPatience) })
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d clients still had requests under way: %w", s.clients.Load(), ctx.Err())
 		case <-ticker.C:
 		}
+		if s.clients.Load() == 0 {
+			return nil
+		}
 	}
-	return nil
+}
+
+// While draining, the clients are looked at this often. One that has sent nothing since is taken for idle: what lies in the
+// kernel's buffers would have been read by then. After so many looks nobody's pause is waited for any more.
+const (
+	drainLook     = 10 * time.Millisecond
+	drainPatience = 10
+)
+
+// sendAway closes the connections of the clients that can be closed.
+func (w *worker) sendAway(patient bool) {
+	w.turn()
+	for _, cl := range w.clients {
+		cl.leave(patient)
+	}
 }

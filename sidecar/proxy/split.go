@@ -7,6 +7,7 @@ import (
 	"ringside/resp"
 	"ringside/ring"
 	"ringside/shard/keyspace"
+	"ringside/sidecar/topology"
 )
 
 // groups sorts the keys of one command by the server that owns them. It is reused from command to command.
@@ -18,18 +19,16 @@ type groups struct {
 type group struct {
 	server   uint16
 	upstream *upstream
-	names    [][]byte // keys, and names of entries
-	keys     []int    // the command's key that each of them stands for
+	names    [][]byte // keys, and names of entries; of MSET values too
 }
 
 const rowKey int32 = -1
 
 // add puts a name into the group of its server and returns the group's number.
-func (g *groups) add(server uint16, u *upstream, name []byte, key int) int32 {
+func (g *groups) add(server uint16, u *upstream, name []byte) int32 {
 	for i := range g.each {
 		if g.each[i].server == server {
 			g.each[i].names = append(g.each[i].names, name)
-			g.each[i].keys = append(g.each[i].keys, key)
 			return int32(i)
 		}
 	}
@@ -40,18 +39,21 @@ func (g *groups) add(server uint16, u *upstream, name []byte, key int) int32 {
 		g.each = append(g.each, group{})
 	}
 	last := &g.each[len(g.each)-1]
-	last.server, last.upstream, last.names, last.keys = server, u, append(last.names[:0], name), append(last.keys[:0], key)
+	last.server, last.upstream, last.names = server, u, append(last.names[:0], name)
 	return int32(len(g.each) - 1)
 }
 
-// reset empties g; buffers that a large command has left are let go.
-func (g *groups) reset(keys int) {
-	const keep = 4096
-	if cap(g.of) > keep && keys <= keep {
+// done empties g once its command has been dealt with. The names alias the client's input, which must not be kept alive by them, and
+// the lists that a large command has left are let go.
+func (g *groups) done() {
+	const keep = 1024
+	if len(g.of) > keep {
 		*g = groups{}
+		return
 	}
 	for i := range g.each {
 		clear(g.each[i].names)
+		g.each[i].upstream = nil
 	}
 	g.of, g.each = g.of[:0], g.each[:0]
 }
@@ -78,8 +80,9 @@ type join struct {
 	frames  [][]byte // joinValues: the parts
 	servers []uint16
 	rows    []joinRow
-	epoch   uint64
+	by      *topology.Topology // by which the names of the rows' entries were made
 	write   bool
+	written map[string]bool // the keys of rows, once somebody asks for more than a few
 }
 
 // joinRow is one row of a join.
@@ -89,6 +92,8 @@ type joinRow struct {
 	entry  []byte // MGET: what the cache had; aliases a frame
 	usable bool
 	row    Row
+
+	distrusted bool // what the cache had does not count
 }
 
 // writes reports whether the join writes the row of a key.
@@ -96,19 +101,29 @@ func (j *join) writes(key []byte) bool {
 	if !j.write {
 		return false
 	}
-	for i := range j.rows {
-		if bytes.Equal(j.rows[i].key.Text, key) {
-			return true
+	const few = 8
+	if len(j.rows) <= few {
+		for i := range j.rows {
+			if bytes.Equal(j.rows[i].key.Text, key) {
+				return true
+			}
+		}
+		return false
+	}
+	if j.written == nil {
+		j.written = make(map[string]bool, len(j.rows))
+		for i := range j.rows {
+			j.written[string(j.rows[i].key.Text)] = true
 		}
 	}
-	return false
+	return j.written[string(key)]
 }
 
 // mget reads plain keys and rows, from as many servers as they lie on, in one request to each.
 func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 	keys := cmd.Args[1:]
 	g := &w.groups
-	g.reset(len(keys))
+	defer g.done()
 	var rows []joinRow
 	for i, key := range keys {
 		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
@@ -120,13 +135,13 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 			}
 			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
 			if server, u, ok := w.entry(&w.key, cl.proto); ok {
-				g.of = append(g.of, g.add(server, u, bytes.Clone(w.name), i))
+				g.of = append(g.of, g.add(server, u, bytes.Clone(w.name)))
 			} else {
 				g.of = append(g.of, rowKey)
 			}
 			continue
 		default:
-			err = w.group(cl, key, i)
+			err = w.group(cl, key)
 		}
 		if err != nil {
 			cl.refuse(w, err)
@@ -137,13 +152,13 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 		w.pass(cl, c, cmd, g.each[0].upstream)
 		return true
 	}
-	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), frames: make([][]byte, len(g.each)), epoch: w.route.topology.Epoch}
+	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), frames: make([][]byte, len(g.each)), by: w.route.topology}
 	w.sendParts(cl, c, j, "MGET")
 	return true
 }
 
 // group puts a plain key into the group of its owner.
-func (w *worker) group(cl *client, key []byte, i int) error {
+func (w *worker) group(cl *client, key []byte) error {
 	if err := checkPlain(key); err != nil {
 		return err
 	}
@@ -151,7 +166,7 @@ func (w *worker) group(cl *client, key []byte, i int) error {
 	if err != nil {
 		return err
 	}
-	w.groups.of = append(w.groups.of, w.groups.add(server, u, key, i))
+	w.groups.of = append(w.groups.of, w.groups.add(server, u, key))
 	return nil
 }
 
@@ -181,14 +196,14 @@ func (w *worker) mset(cl *client, c *command, cmd resp.Command) bool {
 		return true
 	}
 	g := &w.groups
-	g.reset(len(args))
+	defer g.done()
 	for i := 0; i < len(args); i += 2 {
 		isRow, err := w.server.keyspaces.Match(w.hasher, args[i], &w.key)
 		if err == nil && isRow {
 			err = w.senseless(c)
 		}
 		if err == nil {
-			err = w.group(cl, args[i], i)
+			err = w.group(cl, args[i])
 		}
 		if err != nil {
 			cl.refuse(w, err)
@@ -210,7 +225,7 @@ func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
 	keys := cmd.Args[1:]
 	write := c.info.Name == "del" || c.info.Name == "unlink"
 	g := &w.groups
-	g.reset(len(keys))
+	defer g.done()
 	var rows []joinRow
 	for i, key := range keys {
 		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
@@ -223,7 +238,7 @@ func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
 			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
 			continue
 		default:
-			err = w.group(cl, key, i)
+			err = w.group(cl, key)
 		}
 		if err != nil {
 			cl.refuse(w, err)
@@ -254,7 +269,7 @@ func (w *worker) joinReplied(u *upstream, r *request, part int32, frame []byte) 
 		j.fail(resp.Refusal(bytes.TrimRight(frame[1:], "\r\n")))
 	case j.kind == joinValues:
 		j.frames[part] = bytes.Clone(frame)
-		if len(j.rows) > 0 && !w.trusted(u, j.epoch, j.servers[part]) {
+		if len(j.rows) > 0 && !w.trusted(u, j.by, j.servers[part]) {
 			j.distrust(part)
 		}
 	case j.kind == joinSum:
@@ -281,15 +296,13 @@ func (w *worker) joinRefused(r *request, part int32, err error) {
 	}
 }
 
-// distrust makes all rows of a part misses: it came from an incarnation whose entries do not count.
+// distrust makes all rows of a part misses: it came from an incarnation whose entries do not count. The part itself stays, and its
+// elements in their places, because the values of plain keys are among them.
 func (j *join) distrust(part int32) {
 	for i := range j.rows {
 		if row := &j.rows[i]; j.part[row.index] == part {
-			j.part[row.index] = rowKey
+			row.distrusted = true
 		}
-	}
-	if !j.holdsPlain(part) {
-		j.frames[part] = nil
 	}
 }
 

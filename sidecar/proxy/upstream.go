@@ -34,6 +34,8 @@ type upstream struct {
 	retryAt time.Time
 	lastErr error
 	retired bool // no longer in the topology: closes when it owes nothing
+
+	refusals int // attempts to connect that failed: a name's next address is tried after each
 }
 
 const (
@@ -58,7 +60,11 @@ func (u *upstream) room() error {
 		}
 		u.dial()
 	}
-	if u.calls.len() >= w.server.cfg.UpstreamCalls || u.conn != nil && u.conn.Buffered() > maxUnsent {
+	unsent := len(u.early)
+	if u.conn != nil {
+		unsent = u.conn.Buffered()
+	}
+	if u.calls.len() >= w.server.cfg.UpstreamCalls || unsent > maxUnsent {
 		return errManyRequests
 	}
 	return nil
@@ -131,10 +137,11 @@ func (u *upstream) dial() {
 			return
 		}
 	}
+	attempt := u.refusals
 	w.server.goroutines.Add(1)
 	go func() {
 		defer w.server.goroutines.Done()
-		addr, err := resolve(w.server.ctx, u.addr, w.server.cfg.ConnectTimeout)
+		addr, err := resolve(w.server.ctx, u.addr, w.server.cfg.ConnectTimeout, attempt)
 		w.loop.Submit(func() {
 			switch {
 			case !u.dialing || u.conn != nil: // timed out meanwhile
@@ -241,9 +248,15 @@ func (u *upstream) shake(step int32, frame []byte) error {
 			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
 		}
 	case stepInfo:
+		if bytes.HasPrefix(frame, []byte("-NOAUTH")) {
+			// Passed on, the refusal of every request would look to the application like our own.
+			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
+		}
 		u.pause = 0
-		u.runID = runIDOf(frame)
-		u.worker.server.deps.OnIncarnation(u.name, u.runID)
+		// A user who may not ask stays without: then no entry of this server counts.
+		if u.runID = runIDOf(frame); u.runID != "" {
+			u.worker.server.deps.OnIncarnation(u.name, u.runID)
+		}
 	}
 	return nil
 }
@@ -273,8 +286,8 @@ func (u *upstream) OnClose(_ *evloop.Conn, err error) {
 	u.lost(err)
 }
 
-// lost fails everything that waits and sets the time of the next attempt. What is failed may send again at once, so the queue is
-// taken away first.
+// lost fails everything that waits and sets the time of the next attempt, which is at once when nothing was lost with it: a server that
+// closes idle connections is not down. What is failed may send again at once, so the queue is taken away first.
 func (u *upstream) lost(err error) {
 	failed := u.calls
 	wasOpen := !u.dialing
@@ -283,8 +296,11 @@ func (u *upstream) lost(err error) {
 		u.timer.Stop()
 		u.timer = nil
 	}
-	if !u.retired {
-		if u.pause == 0 && (failed.len() > 0 || !wasOpen) {
+	if !wasOpen {
+		u.refusals++
+	}
+	if !u.retired && (failed.len() > 0 || !wasOpen) {
+		if u.pause == 0 && err != evloop.ErrLoopStopped {
 			u.worker.server.log.Warn("cache server is lost", "server", u.name, "addr", u.addr, "requests", failed.len(), "error", err)
 		}
 		u.pause = min(max(2*u.pause, pauseMin), pauseMax)

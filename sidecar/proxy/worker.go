@@ -131,11 +131,10 @@ func (w *worker) entry(k *keyspace.Key, proto int) (server uint16, u *upstream, 
 	return server, u, true
 }
 
-// trusted reports whether an entry that came by u may be used: the server at the other end is the incarnation that the
-// topology, by which the entry's name was made, names.
-func (w *worker) trusted(u *upstream, epoch uint64, server uint16) bool {
-	t := w.route.topology
-	return t.Epoch == epoch && u.entryUsable(t.Caches[server].RunID)
+// trusted reports whether an entry that came by u may be used: the topology by which its name was made still counts, and the server at
+// the other end is the incarnation that it names.
+func (w *worker) trusted(u *upstream, by *topology.Topology, server uint16) bool {
+	return by == w.route.topology && u.entryUsable(by.Caches[server].RunID)
 }
 
 // local begins a request that is answered at once.
@@ -162,7 +161,9 @@ func (w *worker) refused(c call, err error) {
 	r := c.request
 	switch r.kind {
 	case kindRow:
-		w.rowMissed(r) // the shard can still answer
+		if c.part == stepEntry { // the other steps come before it, and it completes the request
+			w.rowMissed(r) // the shard can still answer
+		}
 	case kindJoin:
 		w.joinRefused(r, c.part, err)
 	default:
