@@ -31,6 +31,7 @@ func floors() map[string]place {
 	return map[string]place{
 		"":                 {0, nil, "the root is a map, not a package to use"},
 		"ring":             {0, nil, pure},
+		"ring/simulate":    {1, []string{"ring"}, single + "; it works on paper"},
 		"resp":             {0, nil, pure},
 		"shard":            {0, nil, pure},
 		"shard/keyspace":   {0, []string{"ring", "shard"}, pure},
@@ -46,7 +47,7 @@ func floors() map[string]place {
 		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "sidecar/topology", "cache"}, narrow},
 		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology"}, narrow},
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
-		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "internal/localcluster"}, serving...), "nothing imports a program"},
+		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "internal/localcluster", "ring/simulate"}, serving...), "nothing imports a program"},
 		"loadtest":         {4, []string{"ring", "resp"}, "it looks from outside: it must be able to test another build, and must not share our mistakes"},
 		"examples/...":     {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
 		"internal/localcluster": {beside, []string{"internal/childproc", "internal/realredis", "internal/realpg"},

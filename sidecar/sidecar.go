@@ -146,7 +146,11 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	}
 	if err != nil {
 		stop()
-		return errors.Join(err, group.Wait())
+		if ended := group.Wait(); ctx.Err() != nil {
+			return ended // asked to stop while it was starting
+		} else {
+			return errors.Join(err, ended)
+		}
 	}
 	group.Go(func() error { return s.gossip.Run(background) })
 	group.Go(func() error { return s.feed.run(background) })

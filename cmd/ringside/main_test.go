@@ -348,3 +348,21 @@ func TestInterrupted(t *testing.T) {
 	code := run(ctx, []string{"ring", "--admin", silent.Addr().String()}, func(string) string { return "" }, &stdout, &stderr)
 	result{code, stdout.String(), stderr.String()}.want(t, 1, "", "ringside: interrupted\n")
 }
+
+func TestSimulate(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"simulate", "--servers", "3", "--keys", "1000"}, func(string) string { return "" }, &out, &errs); code != exitDone {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	for _, want := range []string{"CHANGE", "modulo moves 66679 (66.68%); 16 buckets, of which 6 move: 37500 (37.50%)", "1000 cache servers are placed in"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	for _, bad := range [][]string{{"--servers", "0"}, {"--keys", "0"}, {"--weights", "5000"}, {"--weights", "0"}} {
+		errs.Reset()
+		if code := run(t.Context(), append([]string{"simulate"}, bad...), func(string) string { return "" }, &out, &errs); code != exitFailed || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%v: exit %d, %q", bad, code, errs.String())
+		}
+	}
+}
