@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Accepted is a connection that a Listener took and that no loop owns yet. Whoever has it gives it to Adopt on some loop, through that
-// loop's Submit if it is another one, or calls Close.
+// Accepted is a connection that a Listener took and that no loop owns yet. Whoever has it gives it to Adopt on some loop,
+// through that loop's Submit if it is another one, or calls Close.
 type Accepted struct {
 	fd     atomic.Int64 // -1 once taken
 	stream bool         // TCP: its options are to be set
@@ -35,8 +35,8 @@ func (a *Accepted) take() (int, bool) {
 	return int(fd), fd >= 0
 }
 
-// Adopt makes an accepted connection this loop's, and calls OnOpen before it returns. If it fails the descriptor is closed and the
-// Handler hears nothing.
+// Adopt makes an accepted connection this loop's, and calls OnOpen before it returns. If it fails the descriptor is closed and
+// the Handler hears nothing.
 func (l *Loop) Adopt(a *Accepted, h Handler) (*Conn, error) {
 	fd, ok := a.take()
 	if !ok {

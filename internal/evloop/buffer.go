@@ -2,8 +2,8 @@ package evloop
 
 import "math/bits"
 
-// bufferPool keeps a loop's buffers between uses, in four sizes. It holds at most maxIdleBytes of each size, and nothing larger than
-// maxPooled: a burst or a large value leaves nothing behind that the garbage collector could not have.
+// bufferPool keeps a loop's buffers between uses, in four sizes. It holds at most maxIdleBytes of each size, and nothing larger
+// than maxPooled: a burst or a large value leaves nothing behind that the garbage collector could not have.
 type bufferPool struct {
 	free [bufferClasses][][]byte
 }

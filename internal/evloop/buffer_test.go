@@ -9,7 +9,8 @@ func TestBufferClasses(t *testing.T) {
 		if len(b) != 0 || cap(b) < n {
 			t.Fatalf("get(%d) gave %d/%d", n, len(b), cap(b))
 		}
-		if class := bufferClass(min(n, maxPooled)); n <= maxPooled && (cap(b) != classSize(class) || class > 0 && classSize(class-1) >= n) {
+		class := bufferClass(min(n, maxPooled))
+		if n <= maxPooled && (cap(b) != classSize(class) || class > 0 && classSize(class-1) >= n) {
 			t.Fatalf("get(%d) gave %d bytes", n, cap(b))
 		}
 		p.put(b)
@@ -45,7 +46,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v", ok, err)
 		}
 	}
-	for _, bad := range []Config{{ReadBuffer: 10}, {ReadBuffer: 1 << 30}, {MaxEvents: -1}, {LowWater: -1}, {LowWater: 2, HighWater: 1}, {KeepAlive: 1}} {
+	for _, bad := range []Config{
+		{ReadBuffer: 10}, {ReadBuffer: 1 << 30}, {MaxEvents: -1}, {LowWater: -1}, {LowWater: 2, HighWater: 1}, {KeepAlive: 1},
+	} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)
 		}

@@ -58,8 +58,8 @@ func runChild(limit string) int {
 	return 0
 }
 
-// TestOutOfDescriptors (E6): connections that cannot be accepted wait, without the loop spinning, those that are there are served, and
-// the waiting ones are accepted when descriptors are free again.
+// TestOutOfDescriptors (E6): connections that cannot be accepted wait, without the loop spinning, those that are there are
+// served, and the waiting ones are accepted when descriptors are free again.
 func TestOutOfDescriptors(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+childDescriptors)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Conn is one connection on a loop. All its methods are called on the loop's goroutine; on a closed one they do nothing. It is never
-// used again for another connection, so that a forgotten reference can do no harm.
+// Conn is one connection on a loop. All its methods are called on the loop's goroutine; on a closed one they do nothing. It is
+// never used again for another connection, so that a forgotten reference can do no harm.
 type Conn struct {
 	loop    *Loop
 	handler Handler
@@ -70,8 +70,8 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.local
 }
 
-// SetWatermarks sets the marks, in bytes of unread output, between which Full and OnDrain swing: Full from above high until at or below
-// low. It wants 0 <= low <= high.
+// SetWatermarks sets the marks, in bytes of unread output, between which Full and OnDrain swing: Full from above high until at
+// or below low. It wants 0 <= low <= high.
 func (c *Conn) SetWatermarks(low, high int) {
 	if low < 0 || high < low {
 		panic(errUse("SetWatermarks wants 0 <= low <= high"))
@@ -80,8 +80,8 @@ func (c *Conn) SetWatermarks(low, high int) {
 	c.checkAbove()
 }
 
-// PauseRead stops reading from the peer, whose TCP then stops sending; nothing but OnDrain and OnClose is called while it lasts. Input
-// that OnData left is kept.
+// PauseRead stops reading from the peer, whose TCP then stops sending; nothing but OnDrain and OnClose is called while it lasts.
+// Input that OnData left is kept.
 func (c *Conn) PauseRead() {
 	if c.state == connClosed || c.paused {
 		return
@@ -90,8 +90,8 @@ func (c *Conn) PauseRead() {
 	c.markDirty()
 }
 
-// ResumeRead takes back PauseRead. Input that was left, and an EOF that was not reported, are presented after this call, in the same turn or the
-// next.
+// ResumeRead takes back PauseRead. Input that was left, and an EOF that was not reported, are presented after this call, in the
+// same turn or the next.
 func (c *Conn) ResumeRead() {
 	if c.state == connClosed || !c.paused {
 		return
@@ -116,9 +116,9 @@ func (c *Conn) Close(err error) {
 }
 
 // CloseAfterFlush presents no more input, sends what was written before, shuts down our writing side, and closes when the peer
-// has closed or after linger. Closing at once would destroy the last reply if the peer had sent something that nobody read. A peer
-// that takes none of the output for linger is closed with ErrFlushTimeout. With linger <= 0 there is no limit for the output and
-// no waiting after it. No more output is accepted.
+// has closed or after linger. Closing at once would destroy the last reply if the peer had sent something that nobody read. A
+// peer that takes none of the output for linger is closed with ErrFlushTimeout. With linger <= 0 there is no limit for the
+// output and no waiting after it. No more output is accepted.
 func (c *Conn) CloseAfterFlush(linger time.Duration) {
 	if c.state == connClosed || c.draining {
 		return
@@ -173,8 +173,8 @@ func (c *Conn) stopTimer() {
 	}
 }
 
-// release gives everything back once OnClose has been told. Only here are buffers returned, because a callback further up the stack
-// may still look at its input when Close is called.
+// release gives everything back once OnClose has been told. Only here are buffers returned, because a callback further up the
+// stack may still look at its input when Close is called.
 func (c *Conn) release() {
 	if c.fd >= 0 {
 		c.loop.closeFD(c.fd, c.registered, c.interest)

@@ -24,7 +24,8 @@ func (in *input) reset(l *Loop) {
 // EOF OnData is called with what there is.
 func (c *Conn) Want(n int) { c.input.want = n }
 
-// read reads once and presents what there is. One read per turn is fair to the others, and the poller says it again if there is more.
+// read reads once and presents what there is. One read per turn is fair to the others, and the poller says it again if there is
+// more.
 func (c *Conn) read() {
 	l := c.loop
 	if c.draining {
@@ -60,8 +61,8 @@ func (c *Conn) read() {
 	}
 }
 
-// readBehind reads behind the input that is held, for large values. It reads no further than the value that is wanted, so that its
-// buffer is free, rather than carrying the beginning of the next, when it has been consumed.
+// readBehind reads behind the input that is held, for large values. It reads no further than the value that is wanted, so that
+// its buffer is free, rather than carrying the beginning of the next, when it has been consumed.
 func (c *Conn) readBehind(held int) {
 	l := c.loop
 	in := &c.input
@@ -116,8 +117,8 @@ func (c *Conn) keep(p []byte) {
 	c.loop.held.in += len(p)
 }
 
-// reserve makes room for n bytes behind the input that is held. What is held is moved only when at least as much has been consumed
-// before it, or into a buffer four times the size, so that the moving is linear in the input.
+// reserve makes room for n bytes behind the input that is held. What is held is moved only when at least as much has been
+// consumed before it, or into a buffer four times the size, so that the moving is linear in the input.
 func (in *input) reserve(l *Loop, n int) {
 	if cap(in.buf)-len(in.buf) >= n {
 		return
@@ -142,8 +143,8 @@ func (in *input) reserve(l *Loop, n int) {
 	in.buf, in.off = buf, 0
 }
 
-// readInto reads once into p. It returns false when there is nothing to present: the peer would block, has shut down or is gone; it
-// has seen to that then.
+// readInto reads once into p. It returns false when there is nothing to present: the peer would block, has shut down or is gone;
+// it has seen to that then.
 func (c *Conn) readInto(p []byte) (int, bool) {
 	n, errno := sysRead(c.fd, p)
 	switch {

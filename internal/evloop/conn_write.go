@@ -32,8 +32,8 @@ func (c *Conn) Full() bool { return c.above }
 // writable says whether output is accepted.
 func (c *Conn) writable() bool { return c.state != connClosed && !c.draining }
 
-// Write copies p to the output, which is sent at the end of the turn. It never blocks and never fails: what happens to the connection
-// is told by OnClose. How much is unread is told by Full and Buffered.
+// Write copies p to the output, which is sent at the end of the turn. It never blocks and never fails: what happens to the
+// connection is told by OnClose. How much is unread is told by Full and Buffered.
 func (c *Conn) Write(p []byte) {
 	if !c.writable() {
 		return
@@ -52,8 +52,8 @@ func (c *Conn) Write(p []byte) {
 	}
 }
 
-// Out returns the output's last buffer, with room for n bytes, to append to in place; SetOut takes it back, and must be the next call for this
-// connection. More than n bytes may be appended; that only costs a copy.
+// Out returns the output's last buffer, with room for n bytes, to append to in place; SetOut takes it back, and must be the next
+// call for this connection. More than n bytes may be appended; that only costs a copy.
 //
 //	out := c.Out(32)
 //	out = append(out, ':')
@@ -84,8 +84,8 @@ func (c *Conn) SetOut(b []byte) {
 	c.wrote(added)
 }
 
-// WriteOwned queues p without copying it. From now on it belongs to the connection: nobody may change it. It is meant for large values; small ones
-// are copied.
+// WriteOwned queues p without copying it. From now on it belongs to the connection: nobody may change it. It is meant for large
+// values; small ones are copied.
 func (c *Conn) WriteOwned(p []byte) {
 	if len(p) < minOwned {
 		c.Write(p)
@@ -115,8 +115,8 @@ func (c *Conn) checkAbove() {
 	}
 }
 
-// reserve makes room for n bytes in the tail: in a larger buffer while it is small, else in a new one behind it, so that no byte is
-// moved more than a few times however much is written.
+// reserve makes room for n bytes in the tail: in a larger buffer while it is small, else in a new one behind it, so that no byte
+// is moved more than a few times however much is written.
 func (o *output) reserve(l *Loop, n int) {
 	if cap(o.tail)-len(o.tail) >= n {
 		return

@@ -192,8 +192,8 @@ func TestDialIPv6(t *testing.T) {
 	})
 }
 
-// TestDialSelf: a port in the ephemeral range on which nobody listens is dialled until the system picks this very port for our end. Such
-// a connection is to oneself, and must not come to be.
+// TestDialSelf: a port in the ephemeral range on which nobody listens is dialled until the system picks this very port for our
+// end. Such a connection is to oneself, and must not come to be.
 func TestDialSelf(t *testing.T) {
 	fd, err := newSocket(unix.AF_INET)
 	if err != nil {

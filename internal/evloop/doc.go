@@ -6,9 +6,9 @@
 //
 // # Who may call what
 //
-// A Loop belongs to the goroutine that is inside Run, and everything that hangs on it (Conn, Timer, Listener) with it. Until Run is
-// called it belongs to whoever made it, so that listening can fail at start. Methods whose comment says "any goroutine" are the
-// exceptions: Submit, Stop, Stats, Accepted.Close. Handlers, tasks and timers run on the loop, must not block, and may call
+// A Loop belongs to the goroutine that is inside Run, and everything that hangs on it (Conn, Timer, Listener) with it. Until Run
+// is called it belongs to whoever made it, so that listening can fail at start. Methods whose comment says "any goroutine" are
+// the exceptions: Submit, Stop, Stats, Accepted.Close. Handlers, tasks and timers run on the loop, must not block, and may call
 // anything, also from inside each other's calls: no method of this package calls a Handler back from within a call that the
 // Handler made, save Adopt, which calls OnOpen.
 //

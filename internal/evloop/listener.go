@@ -38,9 +38,9 @@ type Listener struct {
 	pause  time.Duration // the next suspension
 }
 
-// Listen listens and has accept called, on this loop, for each connection. When descriptors or memory run out, connections wait in the
-// backlog while accepting is suspended for 10 ms, then 20, up to a second; Stats counts it. For a unix socket the path must be free or
-// that of a socket on which nobody listens any more; anything else there is left alone and refused.
+// Listen listens and has accept called, on this loop, for each connection. When descriptors or memory run out, connections wait
+// in the backlog while accepting is suspended for 10 ms, then 20, up to a second; Stats counts it. For a unix socket the path
+// must be free or that of a socket on which nobody listens any more; anything else there is left alone and refused.
 func (l *Loop) Listen(cfg ListenConfig, accept func(*Accepted)) (*Listener, error) {
 	n, err := l.listen(cfg, accept)
 	if err != nil {
@@ -60,7 +60,8 @@ func (l *Loop) listen(cfg ListenConfig, accept func(*Accepted)) (_ *Listener, er
 		cfg.Backlog = defaultBacklog
 	}
 	if cfg.Mode&^fs.ModePerm != 0 || cfg.Backlog < 0 {
-		return nil, fmt.Errorf("mode is %v and backlog %d; allowed are permission bits, and a backlog that is not negative", cfg.Mode, cfg.Backlog)
+		return nil, fmt.Errorf("mode is %v and backlog %d; allowed are permission bits, and a backlog that is not negative",
+			cfg.Mode, cfg.Backlog)
 	}
 	at, err := parseEndpoint(cfg.Network, cfg.Addr)
 	if err != nil {
@@ -114,8 +115,8 @@ func (n *Listener) bindTCP(at endpoint) error {
 // Addr is where it listens, with the port that the system chose if 0 was asked for.
 func (n *Listener) Addr() net.Addr { return n.addr }
 
-// Close stops listening and removes the path of a unix socket. Accepted connections are not touched; those that nobody accepted are
-// refused by the system.
+// Close stops listening and removes the path of a unix socket. Accepted connections are not touched; those that nobody accepted
+// are refused by the system.
 func (n *Listener) Close() {
 	if n.fd >= 0 {
 		n.release(true)

@@ -178,8 +178,8 @@ func pooledBytes(p *bufferPool) (n int) {
 	return n
 }
 
-// TestLargeInputWithoutWant: a Handler that does not say what it wants sees all there is, and small rests of large input do not keep
-// large buffers.
+// TestLargeInputWithoutWant: a Handler that does not say what it wants sees all there is, and small rests of large input do not
+// keep large buffers.
 func TestLargeInputWithoutWant(t *testing.T) {
 	l := startLoop(t, Config{})
 	const size = 1 << 20

@@ -33,6 +33,8 @@ type Loop struct {
 
 	base     time.Time // of the monotonic clock
 	now      int64     // nanoseconds since base, taken once per turn
+	yielded  int64     // when other goroutines were let run
+	yieldNow bool      // set by Yield
 	running  bool      // inside Run
 	stopping bool      // from the beginning of shutdown on
 
@@ -67,6 +69,10 @@ const (
 // headroom is the largest rest of unconsumed input that is copied in front of new input, rather than new input being read behind
 // it. It bounds the copying per read.
 const headroom = 16 << 10
+
+// yieldInterval is how long a loop with something to do keeps other goroutines waiting at most, whether it blocks in between or
+// not.
+const yieldInterval = time.Millisecond
 
 // maxShutdownRounds bounds how often shutdown closes connections that handlers opened while being told of the end.
 const maxShutdownRounds = 16
@@ -121,9 +127,9 @@ func (l *Loop) Stop() {
 	}
 }
 
-// Submit has fn run on the loop in one of its next turns, after the tasks submitted before. Tasks that are submitted while others
-// wait cost no wake-up of their own. It returns false once the loop is ending, and fn then never runs; true means that it will, if
-// need be while the loop shuts down. A task that was submitted by a task runs in a later turn. Any goroutine.
+// Submit has fn run on the loop in one of its next turns, after the tasks submitted before. Tasks that are submitted while
+// others wait cost no wake-up of their own. It returns false once the loop is ending, and fn then never runs; true means that it
+// will, if need be while the loop shuts down. A task that was submitted by a task runs in a later turn. Any goroutine.
 func (l *Loop) Submit(fn func()) bool { return l.tasks.submit(fn) }
 
 // Now is the time at which the present turn began to handle its events. It carries a monotonic reading.
@@ -141,8 +147,8 @@ func (l *Loop) clock() int64 {
 }
 
 // turn waits for something to do and does it. The order matters: replies that arrive in a turn leave in it, because output is
-// written after events, tasks, timers and resumed input alike; and descriptors are closed last, when nothing that was reported for
-// them is left.
+// written after events, tasks, timers and resumed input alike; and descriptors are closed last, when nothing that was reported
+// for them is left.
 func (l *Loop) turn() (ending bool, err error) {
 	n, err := l.wait()
 	if err != nil {
@@ -176,27 +182,40 @@ func (l *Loop) dispatch(ev event) {
 	}
 }
 
-// wait polls without waiting first: under load there is something nearly always, and a system call that cannot block needs no
-// hand-over of the processor to other goroutines. Only when there is nothing it blocks in a way the runtime knows of; goroutines
-// that became ready in the meantime run first, because a blocked loop gives up its processor only after a while.
+// wait blocks until there is something to do. It asks the kernel once and in a way the runtime knows of, so that other
+// goroutines get the processor if it blocks; asking first without blocking was measured and costs more than it saves.
 func (l *Loop) wait() (int, error) {
-	n, err := l.poll.poll()
-	if n != 0 || err != nil || l.pending() {
-		return n, err
+	l.yield()
+	if l.pending() {
+		return l.poll.poll()
 	}
-	runtime.Gosched()
 	timeout := time.Duration(-1)
 	if at, ok := l.timers.next(); ok {
 		if timeout = time.Duration(at) - time.Since(l.base); timeout <= 0 {
-			return 0, nil
+			return l.poll.poll()
 		}
 	}
 	if !l.tasks.sleep() {
-		return 0, nil
+		return l.poll.poll()
 	}
-	n, err = l.poll.wait(timeout)
+	n, err := l.poll.wait(timeout)
 	l.tasks.awake()
 	return n, err
+}
+
+// Yield has other goroutines run at the end of this turn, for a Handler that has just given one something to do. The runtime
+// takes the processor from a loop only some time after it has blocked, and from a busy one after 10 ms; with as many loops as
+// processors nobody else would run until then.
+func (l *Loop) Yield() { l.yieldNow = true }
+
+// yield lets other goroutines run when that was asked for, and every yieldInterval. Doing so each turn costs a fifth of all
+// processor time, because the runtime wakes a thread to look for work each time.
+func (l *Loop) yield() {
+	if now := int64(time.Since(l.base)); l.yieldNow || now-l.yielded >= int64(yieldInterval) {
+		l.yieldNow = false
+		l.yielded = now
+		runtime.Gosched()
+	}
 }
 
 // pending says that the end of the last turn left something to do.
@@ -204,8 +223,8 @@ func (l *Loop) pending() bool {
 	return len(l.dirty)+len(l.resumed)+len(l.drained)+len(l.closing) > 0
 }
 
-// The lists are swapped for an empty one before they are walked, because what the walk calls may add to them. Each has a spare, so
-// that this allocates nothing.
+// The lists are swapped for an empty one before they are walked, because what the walk calls may add to them. Each has a spare,
+// so that this allocates nothing.
 
 func (l *Loop) presentResumed() {
 	if len(l.resumed) == 0 {
@@ -272,8 +291,8 @@ func (l *Loop) register(fd int, src source, in interest) (gen uint32, err error)
 	return l.lastGen, nil
 }
 
-// closeFD takes a descriptor out of the poller and closes it. The explicit removal matters when a child that was just forked still
-// holds the same open file: closing alone would leave it in epoll.
+// closeFD takes a descriptor out of the poller and closes it. The explicit removal matters when a child that was just forked
+// still holds the same open file: closing alone would leave it in epoll.
 func (l *Loop) closeFD(fd int, registered bool, in interest) {
 	if registered {
 		_ = l.poll.remove(fd, in) // it is being closed: there is nothing to do about a failure

@@ -18,8 +18,8 @@ const (
 	readyError  // the socket has failed; likewise
 )
 
-// event is one report. gen is what the descriptor was registered with, so that a report for a predecessor of the same number is known
-// as such.
+// event is one report. gen is what the descriptor was registered with, so that a report for a predecessor of the same number is
+// known as such.
 type event struct {
 	fd    int
 	gen   uint32

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketPath is the file of a unix listener and the lock that makes us its owner. The lock, on PATH.lock, is what keeps two processes
-// that start at once from each taking the other's new socket for a dead one; the system drops it with the process.
+// socketPath is the file of a unix listener and the lock that makes us its owner. The lock, on PATH.lock, is what keeps two
+// processes that start at once from each taking the other's new socket for a dead one; the system drops it with the process.
 type socketPath struct {
 	path string
 	lock *os.File
@@ -52,8 +52,8 @@ func (s *socketPath) remove() {
 	_ = s.lock.Close()
 }
 
-// lockFile opens or creates name and locks it. Its owner removes it before it unlocks, so a lock may turn out to be on a file that is
-// there no more; then somebody was quicker and it is tried again.
+// lockFile opens or creates name and locks it. Its owner removes it before it unlocks, so a lock may turn out to be on a file
+// that is there no more; then somebody was quicker and it is tried again.
 func lockFile(name string) (*os.File, error) {
 	for range 100 {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)

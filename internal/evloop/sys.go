@@ -20,8 +20,8 @@ const maxIOVectors = 64
 // sysError names the call that failed.
 func sysError(call string, err error) error { return os.NewSyscallError(call, err) }
 
-// closeDescriptor closes fd. Its error means nothing here: the number is free in any case (EINTR too), and a failed write has been or
-// will never be heard of.
+// closeDescriptor closes fd. Its error means nothing here: the number is free in any case (EINTR too), and a failed write has
+// been or will never be heard of.
 func closeDescriptor(fd int) { _ = unix.Close(fd) }
 
 // socketError takes the socket's pending error, or ECONNRESET if it cannot say.
@@ -38,8 +38,8 @@ func socketError(fd int) error {
 
 func shutdownWrite(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }
 
-// setStreamOptions sets what every TCP connection gets: no delay, because the loop itself gathers what is written in a turn, and keep-alive unless
-// idle is negative.
+// setStreamOptions sets what every TCP connection gets: no delay, because the loop itself gathers what is written in a turn, and
+// keep-alive unless idle is negative.
 func setStreamOptions(fd int, idle time.Duration) error {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		return err

@@ -49,8 +49,8 @@ func (q *taskQueue) stop() {
 	q.unlockAndWake()
 }
 
-// unlockAndWake wakes the loop if it sleeps. The system call is made after unlocking, else the woken loop would at once wait for the
-// lock.
+// unlockAndWake wakes the loop if it sleeps. The system call is made after unlocking, else the woken loop would at once wait for
+// the lock.
 func (q *taskQueue) unlockAndWake() {
 	wake := !q.woken && q.sleeping.Load()
 	if wake {

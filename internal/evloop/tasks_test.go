@@ -2,6 +2,7 @@ package evloop
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,8 +37,8 @@ func TestSubmitOrder(t *testing.T) {
 	})
 }
 
-// TestOneWakeup: tasks that are submitted while the loop is busy, or one after another while it has not come round, cost at most one
-// wake-up.
+// TestOneWakeup: tasks that are submitted while the loop is busy, or one after another while it has not come round, cost at most
+// one wake-up.
 func TestOneWakeup(t *testing.T) {
 	l := startLoop(t, Config{})
 	on(t, l, func() {})
@@ -112,6 +113,31 @@ func TestSubmitWhileStopping(t *testing.T) {
 		if ran.Load() != took {
 			t.Fatalf("%d tasks were taken, %d ran", took, ran.Load())
 		}
+	}
+}
+
+// TestYield: on one processor, a goroutine that is given something to do runs within a few turns of a loop that is never idle.
+func TestYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := startLoop(t, Config{})
+	var ran atomic.Bool
+	turns := 0
+	done := make(chan int, 1)
+	var again func()
+	again = func() {
+		if turns++; ran.Load() || turns > 100_000 {
+			done <- turns
+			return
+		}
+		l.Submit(again)
+	}
+	l.Submit(func() {
+		go ran.Store(true)
+		l.Yield()
+		again()
+	})
+	if n := await(t, "the goroutine", done); n > 10 {
+		t.Errorf("it ran after %d turns", n)
 	}
 }
 

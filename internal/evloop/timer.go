@@ -16,8 +16,8 @@ type Timer struct {
 	keySeq uint64
 }
 
-// AfterFunc has fn run on the loop when d has passed since the present turn began; never in this turn, and up to a millisecond late
-// plus the length of a turn. Timers that are due at the same time run in the order in which they were set.
+// AfterFunc has fn run on the loop when d has passed since the present turn began; never in this turn, and up to a millisecond
+// late plus the length of a turn. Timers that are due at the same time run in the order in which they were set.
 func (l *Loop) AfterFunc(d time.Duration, fn func()) *Timer {
 	t := &Timer{heap: &l.timers, fn: fn, pos: -1}
 	t.Reset(d)
@@ -33,8 +33,8 @@ func (t *Timer) Stop() bool {
 	return true
 }
 
-// Reset has the timer fire once, d from the beginning of the present turn, whether it had fired or been stopped or not. Moving it to
-// a later time, as an idle timeout does with every request, costs next to nothing.
+// Reset has the timer fire once, d from the beginning of the present turn, whether it had fired or been stopped or not. Moving
+// it to a later time, as an idle timeout does with every request, costs next to nothing.
 func (t *Timer) Reset(d time.Duration) {
 	h := t.heap
 	if h.loop.stopping {
