@@ -104,7 +104,8 @@ func (s *Sidecar) proxyConfig(version string) proxy.Config {
 	c.Name, c.Version, c.Listen, c.Password, c.MaxClients = s.cfg.Name, version, s.cfg.Redis.Listen, string(s.cfg.Redis.Password), s.cfg.Redis.MaxClients
 	c.Loops = s.cfg.Loops
 	if c.Loops == 0 {
-		c.Loops = runtime.GOMAXPROCS(0)
+		// One processor is left to misses, gossip and the collector; and fewer loops make larger batches, which cost less per request.
+		c.Loops = max(1, runtime.GOMAXPROCS(0)-1)
 	}
 	l := s.cfg.Limits
 	c.Limits.MaxBulk, c.Limits.MaxRequest = int(l.Value), int(l.Request)

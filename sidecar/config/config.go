@@ -35,7 +35,7 @@ type Config struct {
 	// beside the row and waits. Default bounded.
 	Consistency string `yaml:"consistency"`
 
-	Loops  int    `yaml:"loops"` // event loops; default 0: one per core
+	Loops  int    `yaml:"loops"` // event loops; default 0: one fewer than processors
 	Limits Limits `yaml:"limits"`
 	Log    Log    `yaml:"log"`
 
