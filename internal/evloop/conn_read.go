@@ -5,7 +5,13 @@ type input struct {
 	buf  []byte
 	off  int
 	want int // OnData is not called with less, unless the peer has shut down
+	// until is where readBehind stops reading: at want, if that was far away when it was said; else 0, as far as it can.
+	until int
 }
+
+// minUntil is how much must be missing for a Want to say where a value ends. A Handler that only says that it needs a little more, as
+// one that is in the middle of a long list does, must not be fed byte by byte.
+const minUntil = 4 << 10
 
 func (in *input) len() int { return len(in.buf) - in.off }
 
@@ -67,8 +73,8 @@ func (c *Conn) readBehind(held int) {
 	l := c.loop
 	in := &c.input
 	room := l.cfg.ReadBuffer
-	if in.want > held {
-		room = min(room, in.want-held)
+	if in.until > held {
+		room = min(room, in.until-held)
 	}
 	in.reserve(l, room)
 	n, ok := c.readInto(in.buf[len(in.buf) : len(in.buf)+room])
@@ -102,10 +108,14 @@ func (c *Conn) deliverHeld() {
 
 // deliver calls OnData and checks its answer.
 func (c *Conn) deliver(p []byte) int {
-	c.input.want = 0
+	in := &c.input
+	in.want, in.until = 0, 0
 	consumed := c.handler.OnData(c, p)
 	if consumed < 0 || consumed > len(p) {
 		panic(errUse("OnData consumed less than nothing or more than it was given"))
+	}
+	if in.want >= len(p)-consumed+minUntil {
+		in.until = in.want
 	}
 	return consumed
 }
@@ -133,8 +143,8 @@ func (in *input) reserve(l *Loop, n int) {
 	if size > maxPooled {
 		// Not at once all that is wanted: the mere promise of a large value allocates nothing.
 		most := 4 * held
-		if in.want > held {
-			most = min(most, in.want)
+		if in.until > held {
+			most = min(most, in.until)
 		}
 		size = max(size, most)
 	}

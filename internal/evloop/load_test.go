@@ -207,6 +207,33 @@ func TestLargeInputWithoutWant(t *testing.T) {
 	})
 }
 
+// TestLongInputWithSmallWants: a Handler that says again and again that it needs a little more is not fed byte by byte.
+func TestLongInputWithSmallWants(t *testing.T) {
+	l := startLoop(t, Config{})
+	const size = 1 << 20
+	calls := 0
+	addr := serve(t, l, func() Handler {
+		return &hooks{data: func(c *Conn, in []byte) int {
+			calls++
+			if len(in) < size {
+				c.Want(len(in) + 1)
+				return 0
+			}
+			c.Write([]byte("k"))
+			return size
+		}}
+	})
+	c := dial(t, addr)
+	go func() { _, _ = c.Write(make([]byte, size)) }()
+	expect(t, c, "k")
+	on(t, l, func() {
+		// A few per read buffer at most: the sender may be slower than the loop.
+		if most := 8 * size / l.cfg.ReadBuffer; calls > most {
+			t.Errorf("OnData was called %d times for %d bytes, want at most %d", calls, size, most)
+		}
+	})
+}
+
 // TestIdleConnectionsAreSmall (E4): after use, a connection holds no buffer and little else.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	server, client := startLoop(t, Config{}), startLoop(t, Config{})
