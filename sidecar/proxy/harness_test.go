@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ type bench struct {
 	reg     *prometheus.Registry
 	metRuns chan [2]string
 
-	credentials Credentials // set before the first request
+	credentials atomic.Pointer[Credentials] // of the cache servers; nil: none
 }
 
 // fakeShards confirms whatever it is told to.
@@ -153,7 +154,12 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 	}
 	b.server, err = New(cfg, Deps{
 		Topology: b.holder, Keyspaces: testKeyspaces(t), Rows: b.rows, Shards: b.shards, Cluster: onlySelf{},
-		Credentials: func(string) Credentials { return b.credentials },
+		Credentials: func(string) Credentials {
+			if c := b.credentials.Load(); c != nil {
+				return *c
+			}
+			return Credentials{}
+		},
 		OnIncarnation: func(server, runID string) {
 			select {
 			case b.metRuns <- [2]string{server, runID}:

@@ -1,0 +1,523 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringside/internal/realredis"
+	"ringside/resp"
+	"ringside/sidecar/topology"
+)
+
+// keyOn returns the n-th key that lies on a server.
+func (b *bench) keyOn(server string, n int) string {
+	b.t.Helper()
+	for i := range 100000 {
+		key := fmt.Sprintf("key:%d", i)
+		l, err := b.holder.Current().Locate(testKeyspaces(b.t), []byte(key))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if l.Cache == server {
+			if n--; n < 0 {
+				return key
+			}
+		}
+	}
+	b.t.Fatalf("no key on %s", server)
+	return ""
+}
+
+// persistent starts a proxy before servers that keep their data over a kill.
+func persistent(t *testing.T, n int, change func(*Config)) *bench {
+	t.Helper()
+	var servers []*realredis.Server
+	var caches []topology.Cache
+	for i := range n {
+		s := realredis.T(t, "--appendonly", "yes", "--appendfsync", "no")
+		servers = append(servers, s)
+		caches = append(caches, topology.Cache{Name: fmt.Sprintf("c%d", i+1), Addr: s.Addr(), Weight: 1, RunID: runIDAt(t, s.Addr())})
+	}
+	b := startBefore(t, caches, change)
+	b.caches = servers
+	return b
+}
+
+// caller is one client of the storm: it knows what each of its requests may be answered.
+type caller struct {
+	t       *testing.T
+	addr    string
+	id      int
+	rng     *rand.Rand
+	counted int // INCRs that were acknowledged
+	unknown int // INCRs whose fate is not known
+	down    int // answers that a server is down
+}
+
+func (c *caller) key(i int) string   { return fmt.Sprintf("storm:%d:%d", c.id, i) }
+func (c *caller) value(i int) string { return fmt.Sprintf("value of %d:%d", c.id, i) }
+func (c *caller) counter() string    { return fmt.Sprintf("counter:%d", c.id) }
+
+const callerKeys = 4
+
+// session opens a connection, sends pipelines and checks every reply; now and then it cuts the connection in the middle.
+func (c *caller) session(until time.Time) {
+	conn, err := net.DialTimeout("tcp", c.addr, 10*time.Second)
+	if err != nil {
+		c.t.Errorf("client %d: %v", c.id, err)
+		return
+	}
+	defer conn.Close()
+	w := &wire{t: c.t, conn: conn}
+	for time.Now().Before(until) {
+		var out []byte
+		var asked []int // key, -1: INCR, -2: MGET
+		for range 1 + c.rng.IntN(8) {
+			switch n := c.rng.IntN(callerKeys + 2); n {
+			case callerKeys:
+				out = resp.AppendCommandString(out, "INCR", c.counter())
+				asked = append(asked, -1)
+			case callerKeys + 1:
+				out = resp.AppendCommandString(out, "MGET", c.key(0), c.key(1), c.key(2), c.key(3))
+				asked = append(asked, -2)
+			default:
+				out = resp.AppendCommandString(out, "GET", c.key(n))
+				asked = append(asked, n)
+			}
+		}
+		cut := c.rng.IntN(20) == 0
+		if cut {
+			out = out[:c.rng.IntN(len(out))]
+		}
+		if _, err := conn.Write(out); err != nil {
+			c.t.Errorf("client %d: %v", c.id, err)
+			return
+		}
+		if cut {
+			for _, n := range asked {
+				if n == -1 {
+					c.unknown++
+				}
+			}
+			return
+		}
+		for _, n := range asked {
+			frame, err := w.tryReply()
+			if err != nil {
+				c.t.Errorf("client %d: %v", c.id, err)
+				return
+			}
+			c.check(n, frame)
+		}
+		time.Sleep(time.Duration(c.rng.IntN(20)) * time.Millisecond)
+	}
+}
+
+func (c *caller) check(n int, frame string) {
+	if frame[0] == '-' {
+		if n == -1 {
+			c.unknown++
+		}
+		if code := string(resp.ErrorCode([]byte(frame))); code != "CACHEDOWN" && code != "LOADING" {
+			c.t.Errorf("client %d: %q", c.id, frame)
+		}
+		c.down++
+		return
+	}
+	want := ""
+	switch n {
+	case -1:
+		v, ok := resp.IntOf([]byte(frame))
+		if !ok || int(v) <= c.counted {
+			c.t.Errorf("client %d: INCR %q after %d", c.id, frame, c.counted)
+		}
+		c.counted++
+		return
+	case -2:
+		want = "*4\r\n" + bulk(c.value(0)) + bulk(c.value(1)) + bulk(c.value(2)) + bulk(c.value(3))
+	default:
+		want = bulk(c.value(n))
+	}
+	if frame != want {
+		c.t.Errorf("client %d: %q, want %q", c.id, frame, want)
+	}
+}
+
+// 300 clients with values of their own, connections cut at random, one server paused, killed and restarted: nobody ever gets another's
+// reply, nor nil for a key that exists, and no INCR is run twice.
+func TestStorm(t *testing.T) {
+	b := persistent(t, 3, func(c *Config) { c.ReplyTimeout = 400 * time.Millisecond })
+	const clients = 300
+	until := time.Now().Add(5 * time.Second)
+	callers := make([]*caller, clients)
+	setup := b.dial()
+	for i := range callers {
+		c := &caller{t: t, addr: b.addr, id: i, rng: rand.New(rand.NewPCG(7, uint64(i)))}
+		callers[i] = c
+		for k := range callerKeys {
+			setup.want(fmt.Sprintf("SET %s '%s'", c.key(k), c.value(k)), "+OK\r\n")
+		}
+	}
+	var all sync.WaitGroup
+	for _, c := range callers {
+		all.Go(func() {
+			for time.Now().Before(until) {
+				c.session(until)
+			}
+		})
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	must(b.caches[0].Pause())
+	time.Sleep(900 * time.Millisecond)
+	must(b.caches[0].Resume())
+	time.Sleep(400 * time.Millisecond)
+	must(b.caches[1].Kill())
+	time.Sleep(500 * time.Millisecond)
+	must(b.caches[1].Restart(context.Background()))
+	all.Wait()
+	counted, down := 0, 0
+	for _, c := range callers {
+		counted, down = counted+c.counted, down+c.down
+		got := 0
+		if n, ok := resp.BulkOf([]byte(setup.do("GET " + c.counter()))); ok {
+			got, _ = strconv.Atoi(string(n))
+		}
+		if got < c.counted || got > c.counted+c.unknown {
+			t.Errorf("client %d: the counter is %d after %d acknowledged and %d unknown INCRs", c.id, got, c.counted, c.unknown)
+		}
+	}
+	if counted == 0 || down == 0 {
+		t.Errorf("%d INCRs and %d answers that a server is down: the storm was none", counted, down)
+	}
+}
+
+// A server that does not answer delays nobody who does not need it; what is behind it in a pipeline waits for the reply timeout at most;
+// and its late replies reach nobody.
+func TestPausedServerDelaysNobodyElse(t *testing.T) {
+	const timeout = 600 * time.Millisecond
+	b := start(t, 2, func(c *Config) { c.ReplyTimeout = timeout })
+	stuck, stuckToo, fine := b.keyOn("c1", 0), b.keyOn("c1", 1), b.keyOn("c2", 0)
+	w := b.dial()
+	w.want("SET "+stuck+" s", "+OK\r\n")
+	w.want("SET "+fine+" f", "+OK\r\n")
+	if err := b.caches[0].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	behind := b.dial()
+	begun := time.Now()
+	for i := range 50 {
+		behind.send("GET "+stuck, "GET "+fine, fmt.Sprintf("SET %s %d", stuckToo, i))
+	}
+	var slowest []time.Duration
+	for time.Since(begun) < timeout/2 {
+		at := time.Now()
+		w.want("GET "+fine, bulk("f"))
+		slowest = append(slowest, time.Since(at))
+	}
+	over := 0
+	for _, d := range slowest {
+		if d > timeout/6 {
+			over++
+		}
+	}
+	if over*100 > len(slowest) {
+		t.Errorf("%d of %d requests to the other server took longer than %v", over, len(slowest), timeout/6)
+	}
+	for range 50 {
+		for _, want := range []string{"-CACHEDOWN c1 ", bulk("f"), "-CACHEDOWN c1 "} {
+			if got := behind.reply(); !strings.HasPrefix(got, want) {
+				t.Fatalf("%q, want %q", got, want)
+			}
+		}
+	}
+	if took := time.Since(begun); took > 4*timeout {
+		t.Errorf("the pipeline behind the paused server took %v", took)
+	}
+	if err := b.caches[0].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	for _, each := range []*wire{w, behind} { // on different loops, whose pauses end at different times
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			got := each.do("SET " + stuck + " again")
+			if got == "+OK\r\n" {
+				break
+			}
+			if !strings.HasPrefix(got, "-CACHEDOWN c1 ") || time.Now().After(deadline) {
+				t.Fatalf("%q", got)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	for range 20 {
+		w.want("GET "+stuck, bulk("again"))
+		behind.want("GET "+stuck, bulk("again"))
+	}
+}
+
+func before(t *testing.T, change func(*Config), addrs ...string) *bench {
+	t.Helper()
+	var caches []topology.Cache
+	for i, a := range addrs {
+		caches = append(caches, topology.Cache{Name: fmt.Sprintf("c%d", i+1), Addr: a, Weight: 1, RunID: fakeRunID})
+	}
+	return startBefore(t, caches, change)
+}
+
+// A server that closes every connection is asked again after pauses that grow, and used again when it behaves.
+func TestReconnectBacksOff(t *testing.T) {
+	var bad atomic.Bool
+	var attempts atomic.Int64
+	bad.Store(true)
+	s := fake(t, func(args []string) string {
+		if args[0] == "INFO" {
+			attempts.Add(1)
+			if bad.Load() {
+				return closeIt
+			}
+		}
+		return ""
+	})
+	b := before(t, func(c *Config) { c.Loops = 1 }, s.addr)
+	w := b.dial()
+	for until := time.Now().Add(time.Second); time.Now().Before(until); {
+		if got := w.do("SET k v"); !strings.HasPrefix(got, "-CACHEDOWN c1 ") {
+			t.Fatalf("%q", got)
+		}
+	}
+	if n := attempts.Load(); n < 3 || n > 12 {
+		t.Errorf("%d attempts to connect within a second, want some that become fewer", n)
+	}
+	bad.Store(false)
+	deadline := time.Now().Add(2*pauseMax + time.Second)
+	for w.do("SET k v") != "+OK\r\n" {
+		if time.Now().After(deadline) {
+			t.Fatal("the server is not used again")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// A server that closes connections because they are idle is not down.
+func TestLostIdleConnectionCostsNoError(t *testing.T) {
+	s := fake(t, func([]string) string { return "" })
+	b := before(t, func(c *Config) { c.Loops = 1 }, s.addr)
+	w := b.dial()
+	for i := range 10 {
+		w.want(fmt.Sprintf("SET k %d", i), "+OK\r\n")
+		s.cut()
+		deadline := time.Now().Add(5 * time.Second)
+		for b.server.gather().upstreams > 0 {
+			if time.Now().After(deadline) {
+				t.Fatal("the loss was not noticed")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func TestUpstreamsThatMisbehave(t *testing.T) {
+	var answer atomic.Value
+	answer.Store("")
+	s := fake(t, func(args []string) string {
+		if args[0] == "GET" {
+			return answer.Load().(string)
+		}
+		return ""
+	})
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel connects, nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	b := before(t, func(c *Config) { c.ReplyTimeout = 300 * time.Millisecond }, s.addr, silent.Addr().String(), closed.Addr().String(), "no-such-host.invalid:6379", "not an address")
+	good := b.keyOn("c1", 0)
+	w := b.dial()
+	for server, want := range map[string]string{
+		"c2": "no reply in time", "c3": "dial tcp", "c4": "lookup no-such-host.invalid", "c5": "address not an address",
+	} {
+		if got := w.do("GET " + b.keyOn(server, 0)); !strings.HasPrefix(got, "-CACHEDOWN "+server+" "+want) {
+			t.Errorf("%s: %q", server, got)
+		}
+		w.want("ECHO x", bulk("x"))
+	}
+	for _, c := range []struct{ answer, want string }{
+		{"garbage\r\n", "-CACHEDOWN c1 Protocol error"},
+		{"$3\r\nlonger\r\n", "-CACHEDOWN c1 Protocol error"},
+		{closeIt, "-CACHEDOWN c1 "},
+		{"+OK\r\n+nobody asked\r\n", "+OK\r\n"},
+		{"-ERR from the server\r\n", "-ERR from the server\r\n"},
+		{"$-1\r\n", "$-1\r\n"},
+	} {
+		answer.Store(c.answer)
+		w.send("GET "+good, "PING")
+		if got := w.reply(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%q: %q, want %q", c.answer, got, c.want)
+		}
+		if got := w.reply(); got != "+PONG\r\n" {
+			t.Errorf("%q: PING %q", c.answer, got)
+		}
+		answer.Store("+fine\r\n")
+		deadline := time.Now().Add(5 * time.Second)
+		for w.do("GET "+good) != "+fine\r\n" {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q: the server is not used again", c.answer)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+func TestUpstreamByNameAndPassword(t *testing.T) {
+	s := realredis.T(t, "--requirepass", "pw")
+	for _, c := range []struct {
+		credentials Credentials
+		want        string
+	}{
+		{Credentials{}, "-CACHEDOWN c1 handshake refused: NOAUTH"},
+		{Credentials{Password: "wrong"}, "-CACHEDOWN c1 handshake refused: WRONGPASS"},
+		{Credentials{Password: "pw"}, "$-1\r\n"},
+		{Credentials{Username: "default", Password: "pw"}, "$-1\r\n"},
+	} {
+		b := before(t, nil, fmt.Sprintf("localhost:%d", s.Port()))
+		b.credentials.Store(&c.credentials)
+		for _, proto := range []string{"2", "3"} {
+			w := b.dial()
+			w.do("HELLO " + proto)
+			want := c.want
+			if proto == "3" && want[0] == '$' {
+				want = "_\r\n"
+			}
+			// A name may have an address that is tried in vain first.
+			got := w.do("GET k")
+			for deadline := time.Now().Add(5 * time.Second); strings.Contains(got, "refused:") == false && got[0] == '-' && time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond)
+				got = w.do("GET k")
+			}
+			if !strings.HasPrefix(got, want) {
+				t.Errorf("%+v, RESP%s: %q, want %q", c.credentials, proto, got, want)
+			}
+		}
+	}
+}
+
+// What one connection breaks is no other's business.
+func TestGarbageDisturbsNobodyElse(t *testing.T) {
+	b := start(t, 2, nil)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 8 {
+		rng := rand.New(rand.NewPCG(3, uint64(i)))
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp", b.addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				junk := make([]byte, 1+rng.IntN(2000))
+				for k := range junk {
+					junk[k] = "*$123\r\n GETk-:+\x00\xff"[rng.IntN(17)]
+				}
+				_, _ = c.Write(junk) // the proxy may have closed already
+				if rng.IntN(2) == 0 {
+					_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+					_, _ = c.Read(junk)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	w := b.dial()
+	for i := range 1500 {
+		w.want(fmt.Sprintf("SET own:%d v%d", i%50, i), "+OK\r\n")
+		w.want(fmt.Sprintf("GET own:%d", i%50), bulk(fmt.Sprintf("v%d", i)))
+	}
+	close(stop)
+	all.Wait()
+}
+
+// A topology without the server comes while a join waits for it: the join ends, and the connection is let go.
+func TestTopologyChangesUnderAJoin(t *testing.T) {
+	hold := make(chan struct{})
+	mget := func(args []string) string {
+		if args[0] != "MGET" {
+			return ""
+		}
+		<-hold
+		var out strings.Builder
+		fmt.Fprintf(&out, "*%d\r\n", len(args)-1)
+		for _, k := range args[1:] {
+			out.WriteString(bulk("value of " + k))
+		}
+		return out.String()
+	}
+	s1, s2 := fake(t, mget), fake(t, mget)
+	b := before(t, nil, s1.addr, s2.addr)
+	b.rows.set("user:1", "{}")
+	k1, k2 := b.keyOn("c1", 0), b.keyOn("c2", 0)
+	w := b.dial()
+	w.send("MGET " + k1 + " " + k2 + " user:1 " + k1)
+	time.Sleep(50 * time.Millisecond)
+	next, err := topology.Bootstrap([]topology.Cache{{Name: "c2", Addr: s2.addr, Weight: 1, RunID: fakeRunID}}, []topology.Shard{{Name: "s1", Weight: 1, MaxConnections: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.holder.Publish(next)
+	b.dial().want("PING", "+PONG\r\n") // on both loops
+	b.dial().want("PING", "+PONG\r\n")
+	close(hold)
+	want := "*4\r\n" + bulk("value of "+k1) + bulk("value of "+k2) + bulk("{}") + bulk("value of "+k1)
+	if got := w.reply(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		s1.mu.Lock()
+		n := len(s1.conns)
+		s1.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections to the server that has left", n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	w.want("MGET "+k1+" x", "*2\r\n"+bulk("value of "+k1)+bulk("value of x"))
+}
+
+func TestWhatWaitsForAnAddressIsBounded(t *testing.T) {
+	u := &upstream{worker: &worker{server: &Server{cfg: DefaultConfig()}}, dialing: true, early: make([]byte, maxUnsent)}
+	if err := u.room(); err != nil {
+		t.Error(err)
+	}
+	u.early = append(u.early, 0)
+	if err := u.room(); err != errManyRequests {
+		t.Error(err)
+	}
+}
