@@ -84,7 +84,7 @@ func (s *Sidecar) setUpShards(ctx context.Context, t *topology.Topology) error {
 		wg.Go(func() { errs[i] = s.setUpShard(ctx, t, t.Shards[i].Name) })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return config.Join(errs...)
 }
 
 func (s *Sidecar) setUpShard(ctx context.Context, t *topology.Topology, name string) error {
@@ -100,12 +100,12 @@ func (s *Sidecar) setUpShard(ctx context.Context, t *topology.Topology, name str
 	for i, ks := range s.cfg.Set().Keyspaces() {
 		err := s.fleet.CheckTable(ctx, name, ks)
 		if table, ok := errors.AsType[*origin.TableError](err); ok {
-			errs = append(errs, s.cfg.At(s.keyspacePath(ks.Name, i), fmt.Errorf("keyspace %s on shard %s: %w", ks.Name, name, table)))
+			errs = append(errs, s.cfg.At(s.keyspacePath(ks.Name, i), table))
 		} else if err != nil {
 			s.log.Warn("a table cannot be checked", "shard", name, "table", ks.Table, "error", err)
 		}
 	}
-	return errors.Join(errs...)
+	return config.Join(errs...)
 }
 
 // shardPath is where the configuration speaks of a shard; it may not, if the shard came later.

@@ -160,10 +160,11 @@ func (k *Keyspace) setDefaults() {
 func (c *Config) Set() *keyspace.Set { return c.set }
 
 // At adds to an error that came up later (a table without its key column, a catalog that does not answer) where in the file its
-// cause stands: file:line:col of the value at path, such as "keyspaces[1].table", or of what that would be part of.
+// cause stands: file:line:col of the value at path, such as "keyspaces[1].table", or of what that would be part of. The result is
+// Errors, one line, as from Load.
 func (c *Config) At(path string, err error) error {
 	p := nearestPosition(c.found, path)
-	return fmt.Errorf("%s:%d:%d: %w", c.file, p.line, p.col, err)
+	return Errors{{File: c.file, Line: p.line, Col: p.col, Msg: strings.Join(strings.Fields(err.Error()), " "), Cause: err}}
 }
 
 // maxFile bounds the configuration file, in bytes.

@@ -109,6 +109,32 @@ func TestAt(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", at, err, want)
 		}
 	}
+	if err := c.At("catalog.dsn", errors.New("two\n\tlines")); err.Error() != path+":6:17: two lines" {
+		t.Errorf("got %q", err)
+	}
+}
+
+// A wrong line is one fault, however many shards complain of it; what stands nowhere in the file stays beside the faults.
+func TestJoin(t *testing.T) {
+	path := folder(t)
+	c, err := parse(path, []byte(designed), testMachine())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, third := errors.New("no table on s1"), errors.New("no table on s2"), errors.New("another shard's database")
+	err = Join(c.At("keyspaces[0].table", first), nil, Join(c.At("keyspaces[0].table", second), c.At("catalog.dsn", third)))
+	if want := path + ":6:17: another shard's database\n" + path + ":15:53: no table on s1"; err == nil || err.Error() != want || !errors.Is(err, first) || errors.Is(err, second) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, ok := errors.AsType[Errors](err); !ok {
+		t.Errorf("%T", err)
+	}
+	if err := Join(nil, nil); err != nil {
+		t.Errorf("%v", err)
+	}
+	if err := Join(first, c.At("catalog.dsn", third)); !errors.Is(err, first) || !errors.Is(err, third) {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestDefaults(t *testing.T) {

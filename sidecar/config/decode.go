@@ -50,7 +50,7 @@ func nearestPosition(found map[string]position, path string) position {
 }
 
 func (d *decoder) faultAt(p position, format string, args ...any) {
-	d.errs = append(d.errs, Error{d.file, max(p.line, 1), p.col, fmt.Sprintf(format, args...)})
+	d.errs = append(d.errs, Error{File: d.file, Line: max(p.line, 1), Col: p.col, Msg: fmt.Sprintf(format, args...)})
 }
 
 func (d *decoder) has(path string) bool {

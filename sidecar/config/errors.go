@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,12 @@ type Error struct {
 	Line int // from 1
 	Col  int // from 1; 0 when only the line is known
 	Msg  string
+	// Cause is what came up later, while the sidecar started; nil for what the file alone shows.
+	Cause error
 }
+
+// Unwrap returns the cause.
+func (e Error) Unwrap() error { return e.Cause }
 
 func (e Error) Error() string {
 	if e.Col == 0 {
@@ -31,6 +37,37 @@ func (e Errors) Error() string {
 		lines[i] = one.Error()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the faults one by one.
+func (e Errors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i := range e {
+		all[i] = e[i]
+	}
+	return all
+}
+
+// Join makes one error of those that At returned: one fault for each place in the file, since a wrong line is mended once, however many
+// shards complain of it. Any other error stays beside them. nil if there is none.
+func Join(errs ...error) error {
+	var faults Errors
+	var others []error
+	for _, err := range errs {
+		if some, ok := errors.AsType[Errors](err); ok {
+			faults = append(faults, some...)
+		} else if err != nil {
+			others = append(others, err)
+		}
+	}
+	faults = slices.CompactFunc(faults.sorted(), func(a, b Error) bool { return a.Line == b.Line && a.Col == b.Col })
+	if len(others) > 0 {
+		return errors.Join(append(others, faults.Unwrap()...)...)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	return nil
 }
 
 func (e Errors) sorted() Errors {
