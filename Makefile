@@ -7,6 +7,8 @@ TESTFLAGS   ?=
 TIMEOUT     ?= 10m
 FUZZTIME    ?= 30s
 BENCH       ?= .
+BENCHTIME   ?= 100ms
+SIDE        ?=
 ARGS        ?=
 
 .PHONY: build demo test vet lint fmt-check bench fuzz clean
@@ -35,9 +37,10 @@ lint: fmt-check vet
 fmt-check:
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
 
-bench: ## BENCH='Lookup' chooses
+bench: ## BENCH='Lookup' chooses; then ringside beside twemproxy, SIDE='--only get1 --rounds 9' and so on
 	@scripts/setup bench
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(TESTFLAGS) ./...
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) ./...
+	$(GO) run ./loadtest/sidebyside $(SIDE)
 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/setup

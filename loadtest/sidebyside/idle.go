@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"ringside/resp"
+)
+
+const (
+	idleCount = 10_000
+	// idleSettle is how long they have been idle when it is measured.
+	idleSettle = 3 * time.Second
+)
+
+// idleClients measures what a client costs that has asked once and then says nothing. Each proxy is a fresh one, so that no memory is
+// left over from other measures.
+func idleClients(ctx context.Context, r *rig) ([]figure, error) {
+	mine, err := r.startRingside(ctx, "ringside", r.ringside)
+	if err != nil {
+		return nil, err
+	}
+	kib, err := idleMemory(ctx, mine)
+	if err != nil {
+		return nil, err
+	}
+	if err := mine.stop(); err != nil {
+		return nil, err
+	}
+	theirs, err := r.startTwemproxy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rival, err := idleMemory(ctx, theirs)
+	if err != nil {
+		return nil, err
+	}
+	return []figure{
+		judge("KiB resident per idle client", limit{most: 2}, []float64{kib}, "%.2f : %.2f KiB", kib, rival),
+	}, theirs.stop()
+}
+
+// idleMemory returns by how many KiB the process grows per client.
+func idleMemory(ctx context.Context, p *proxy) (float64, error) {
+	before, err := residentKiB(p.proc.PID())
+	if err != nil {
+		return 0, err
+	}
+	for range idleCount {
+		c, err := dial(ctx, p.addr)
+		if err != nil {
+			return 0, err
+		}
+		defer c.close()
+		// Without ask's buffers, of which there would be ten thousand.
+		if err := c.send(resp.AppendCommandString(nil, "GET", "nothing")); err != nil {
+			return 0, err
+		}
+		if err := c.expect([]byte("$-1\r\n")); err != nil {
+			return 0, err
+		}
+		c.out = nil
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(idleSettle):
+	}
+	after, err := residentKiB(p.proc.PID())
+	return float64(after-before) / idleCount, err
+}
+
+// residentKiB reads VmRSS.
+func residentKiB(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("memory of a process is read from /proc, as Linux has it: %w", err)
+	}
+	return parseResident(text)
+}
+
+func parseResident(status []byte) (int64, error) {
+	lines := bufio.NewScanner(bytes.NewReader(status))
+	for lines.Scan() {
+		var n int64
+		if _, err := fmt.Sscanf(lines.Text(), "VmRSS: %d kB", &n); err == nil {
+			return n, nil
+		}
+	}
+	return 0, errors.Join(errors.New("/proc/PID/status has no VmRSS"), lines.Err())
+}
+
+// openToAll lets PostgreSQL, which may run as another user, reach its folder below ours.
+func openToAll(dir string) error { return os.Chmod(dir, 0o755) }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+)
+
+// report is everything that was measured.
+type report struct {
+	Machine    string   `json:"machine"`
+	LoadBefore string   `json:"load_before"` // the system's load averages: what else was going on
+	LoadAfter  string   `json:"load_after"`
+	Rounds     int      `json:"rounds"`
+	Rival      string   `json:"rival"`
+	Figures    []figure `json:"figures"`
+}
+
+func (r *report) missed() int {
+	n := 0
+	for _, f := range r.Figures {
+		if !f.OK {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *report) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+func (r *report) writeText(w io.Writer) error {
+	fmt.Fprintf(w, "%s; load before %s, after %s; %d rounds; ratios are ringside : %s\n\n", r.Machine, r.LoadBefore, r.LoadAfter, r.Rounds, r.Rival)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "measure\tfigure\ttarget\tmeasured\tlowest..highest\t\tmedians")
+	for _, f := range r.Figures {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.3g\t%.3g..%.3g\t%s\t%s\n", f.Measure, f.What, f.Target, f.Value, f.Low, f.High, f.verdict(), f.Detail)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%d of %d figures missed\n", r.missed(), len(r.Figures))
+	return err
+}
+
+func describeMachine() string {
+	return fmt.Sprintf("%s/%s, %d cores%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processorName())
+}
+
+// processorName is what Linux calls the processor; nothing elsewhere.
+func processorName() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return " of " + strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(text))[:3], " ")
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"ringside/internal/childproc"
+	"ringside/internal/realredis"
+)
+
+// rig is the servers, and the proxies in front of them.
+type rig struct {
+	o        options
+	log      io.Writer
+	dir      string
+	ringside string // the program
+
+	servers []*realredis.Server
+	proxies []*proxy // all that were started
+	subject *proxy   // what is measured
+	rival   *proxy   // what it is compared with
+}
+
+// serverCount is how many redis-servers the keys lie on.
+const serverCount = 3
+
+// proxy is one running proxy.
+type proxy struct {
+	name string
+	addr string
+	proc *childproc.Process
+}
+
+func newRig(ctx context.Context, o options, log io.Writer) (_ *rig, err error) {
+	if err := raiseDescriptorLimit(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "sidebyside-")
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{o: o, log: log, dir: dir, ringside: o.Ringside}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	if r.ringside == "" {
+		r.ringside = filepath.Join(dir, "ringside")
+		r.say("building ringside")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", r.ringside, "ringside/cmd/ringside").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("building ringside: %w\n%s", err, out)
+		}
+	}
+	for range serverCount {
+		s, err := realredis.Start(ctx, realredis.Options{})
+		if err != nil {
+			return nil, err
+		}
+		r.servers = append(r.servers, s)
+	}
+	if r.subject, err = r.startRingside(ctx, "ringside", r.ringside); err != nil {
+		return nil, err
+	}
+	if o.Before != "" {
+		r.rival, err = r.startRingside(ctx, "before", o.Before)
+	} else {
+		r.rival, err = r.startTwemproxy(ctx)
+	}
+	return r, err
+}
+
+// stop ends everything, proxies first. It may be called again.
+func (r *rig) stop() error {
+	var errs []error
+	for _, p := range r.proxies {
+		errs = append(errs, p.stop())
+	}
+	for _, s := range r.servers {
+		errs = append(errs, s.Stop())
+	}
+	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+}
+
+// stopGrace is longer than a proxy takes to let its clients go.
+const stopGrace = 15 * time.Second
+
+func (p *proxy) stop() error { return p.proc.Stop(syscall.SIGTERM, stopGrace) }
+
+func (r *rig) say(format string, args ...any) {
+	if r.o.Verbose {
+		fmt.Fprintf(r.log, format+"\n", args...)
+	}
+}
+
+// startRingside starts a sidecar that serves plain keys only: no catalog, no shards.
+func (r *rig) startRingside(ctx context.Context, name, program string) (*proxy, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("name: %s\ndata_dir: %q\nredis: { listen: %q, max_clients: 20000 }\nadmin: { listen: %q }\ngossip: { listen: %q, cluster: %q }\ncaches:\n",
+		name, filepath.Join(r.dir, fmt.Sprint(name, ports[0])), ports[0], ports[1], ports[2], "sidebyside-"+strconv.Itoa(os.Getpid())+"-"+name)
+	for i, s := range r.servers {
+		text += fmt.Sprintf("  - { name: c%d, addr: %q }\n", i+1, s.Addr())
+	}
+	file := filepath.Join(r.dir, fmt.Sprintf("%s%d.yaml", name, len(r.proxies)))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return r.start(ctx, name, ports[0], childproc.Options{Path: program, Args: []string{"serve", "-c", file}})
+}
+
+// startTwemproxy starts nutcracker, with the same servers. auto_eject_hosts is off: a server that is late must cost a proxy its time,
+// not a part of its keys.
+func (r *rig) startTwemproxy(ctx context.Context) (*proxy, error) {
+	program, err := exec.LookPath("nutcracker")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/nutcracker"); err != nil {
+			return nil, fmt.Errorf("twemproxy is not installed (run scripts/setup bench): %w", err)
+		}
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("all:\n  listen: %s\n  hash: murmur\n  distribution: ketama\n  redis: true\n  auto_eject_hosts: false\n  backlog: 4096\n  servers:\n", ports[0])
+	for i, s := range r.servers {
+		text += fmt.Sprintf("   - %s:1 c%d\n", s.Addr(), i+1)
+	}
+	file := filepath.Join(r.dir, fmt.Sprintf("nutcracker%d.yml", len(r.proxies)))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	_, statistics, _ := net.SplitHostPort(ports[1])
+	return r.start(ctx, "twemproxy", ports[0], childproc.Options{Path: program, Args: []string{
+		"-c", file, "-m", strconv.Itoa(r.o.MbufSize), "-a", "127.0.0.1", "-s", statistics,
+		"-o", "/dev/stderr", "-p", filepath.Join(r.dir, fmt.Sprintf("nutcracker%d.pid", len(r.proxies))),
+	}})
+}
+
+// startLimit bounds the start of a proxy.
+const startLimit = 20 * time.Second
+
+func (r *rig) start(ctx context.Context, name, addr string, o childproc.Options) (*proxy, error) {
+	proc, err := childproc.Start(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{name: name, addr: addr, proc: proc}
+	r.proxies = append(r.proxies, p)
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		c, err := dial(ctx, addr)
+		if err == nil {
+			_, err = c.ask("GET", "key")
+			c.close()
+		}
+		if err == nil {
+			return p, nil
+		}
+		select {
+		case <-proc.Done():
+			return nil, fmt.Errorf("%s has ended: %w", name, errors.Join(proc.Err(), errors.New(proc.Output())))
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s does not answer: %w; %s", name, err, proc.Output())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// freePorts returns addresses of 127.0.0.1.
+func freePorts(n int) ([]string, error) {
+	var list []string
+	for range n {
+		port, err := childproc.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	return list, nil
+}
+
+// descriptors is what ten thousand clients and their proxy need, each for itself.
+const descriptors = 12_000
+
+// raiseDescriptorLimit makes room for the idle clients, here and in the proxies, which inherit the limit.
+func raiseDescriptorLimit() error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return fmt.Errorf("the limit of descriptors: %w", err)
+	}
+	l.Cur = max(l.Cur, descriptors)
+	l.Max = max(l.Max, l.Cur) // root may
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return fmt.Errorf("raising the limit of descriptors to %d: %w", descriptors, err)
+	}
+	return nil
+}
