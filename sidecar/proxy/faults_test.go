@@ -156,7 +156,7 @@ func (c *caller) check(n int, frame string) {
 func TestStorm(t *testing.T) {
 	b := persistent(t, 3, func(c *Config) { c.ReplyTimeout = 400 * time.Millisecond })
 	const clients = 300
-	until := time.Now().Add(5 * time.Second)
+	until := time.Now().Add(4 * time.Second)
 	callers := make([]*caller, clients)
 	setup := b.dial()
 	for i := range callers {
@@ -425,7 +425,7 @@ func TestGarbageDisturbsNobodyElse(t *testing.T) {
 	b := start(t, 2, nil)
 	stop := make(chan struct{})
 	var all sync.WaitGroup
-	for i := range 8 {
+	for i := range 4 {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		all.Go(func() {
 			for {
@@ -453,7 +453,7 @@ func TestGarbageDisturbsNobodyElse(t *testing.T) {
 		})
 	}
 	w := b.dial()
-	for i := range 1500 {
+	for i := range 300 {
 		w.want(fmt.Sprintf("SET own:%d v%d", i%50, i), "+OK\r\n")
 		w.want(fmt.Sprintf("GET own:%d", i%50), bulk(fmt.Sprintf("v%d", i)))
 	}
