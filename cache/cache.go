@@ -71,8 +71,8 @@ type Result struct {
 }
 
 // LoadFunc loads the rows of the items with the given indexes, and returns as many Loaded in the same order; an error stands for
-// all of them. It runs on a goroutine of the cache, may run after the call that brought it has returned, and must therefore use
-// nothing that the caller changes afterwards. It must ask the shard after it was called, not before: its answers must not be older
+// all of them. It runs on a goroutine of the cache, for different items perhaps several times at once, may run after the call that
+// brought it has returned, and must therefore use nothing that the caller changes afterwards. It must ask the shard after it was called, not before: its answers must not be older
 // than its call. ctx has a deadline of at most Config.LoadTimeout.
 type LoadFunc func(ctx context.Context, idx []int) ([]Loaded, error)
 

@@ -10,15 +10,19 @@
 //	reader   ask      SET name lease NX GET PX     what is there; a lease of ours if nothing was
 //	         fill     lease -> value or absence    only if our lease is still there
 //	         release  lease -> nothing             only if our lease is still there
-//	writer   poison   anything -> poison           before the transaction commits
-//	         clean    anything -> nothing          after it committed, before it is acknowledged; another writer's poison stays
-//	         lift     poison -> nothing            only if it is our poison, when nothing was written
+//	writer   poison   anything -> poison           before the transaction commits; poison of other writers stays beside ours
+//	         clean    anything -> nothing          after it committed, before it is acknowledged; poison of other writers stays
+//	         lift     poison -> without ours       when nothing was written; nothing, if there is no other writer
+//
+// Poison is a set of writers, each with a time at which it ends by itself. A writer puts and takes away only itself, so however writers
+// of one row overlap, nobody can fill its entry from before one of them commits until that one has cleaned or its time is over: a
+// writer that dies after its commit makes the row slow, never stale.
 //
 // # Invariants
 //
 //	I1  A value is put only in place of the lease that its loader got before it loaded.
-//	I2  From before a write commits until it has ended nobody can get a lease (poison), and every lease and value from before its
-//	    clean is gone when it is acknowledged (clean).
+//	I2  From before a write commits until it has ended nobody can get a lease (poison, which only its own writer or its time takes
+//	    away), and every lease and value from before its clean is gone when it is acknowledged (clean).
 //	I3  Each ask has a token of its own, and only the answered ask's token is ever used to fill. A command that timed out may still
 //	    be executed, however late: then it leaves a lease that nobody fills, poison that expires, or one deletion too many.
 //	I4  A server is used only while its process is the one that the configuration names (run_id, checked on every connection): a
@@ -37,9 +41,8 @@
 //
 // What it does not promise. All of it concerns writes that were never acknowledged, or not written through here:
 //   - A write whose outcome nobody knows (commit lost, sidecar dead) may become visible only when its poison has expired.
-//   - An entry has one poison. A writer that poisons after another takes its place, and its clean leaves nothing: a reader may then
-//     fill what the first writer is about to replace. The first writer's own clean makes good for that before it is acknowledged; if it
-//     dies between its commit and its clean, the older value stays until its life ends.
+//   - If the server forgets the poison of a writer (evicts it) that then dies between its commit and its clean, a reader may have filled
+//     what the writer replaced: the older value stays until its life ends.
 //   - Nothing is invalidated that others changed on the shard.
 //
 // # Imports

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,8 +16,11 @@ import (
 //	  2..9       written-at, milliseconds since 1970, big endian
 //	  10..17     soft expiry, likewise: from then on a reader may refresh the entry early
 //	  18..       value: the row's JSON; absent: nothing
-//	lease, poison:
+//	lease:
 //	  2..17      token
+//	poison, for each writer (at least one; scripts.go makes and reads these):
+//	  +0..15     token; zero stands for writers that there was no room for
+//	  +16..23    when the writer's poison ends, milliseconds since 1970 by the clock of the cache server, big endian
 //
 // The body is a suffix, so that a reply can be sent from the bytes that Redis sent.
 const (
@@ -24,6 +28,8 @@ const (
 	HeaderSize = 18
 
 	formatVersion = 1
+	poisonHeader  = 2
+	writerSize    = 24
 )
 
 // EntryKind is what an entry says about its row.
@@ -35,7 +41,7 @@ const (
 	KindValue     EntryKind = 'V' // the row
 	KindAbsent    EntryKind = 'A' // there is no such row
 	KindLease     EntryKind = 'L' // a reader is about to fill the entry
-	KindPoison    EntryKind = 'P' // a writer is at work: nobody may fill the entry
+	KindPoison    EntryKind = 'P' // writers are at work: nobody may fill the entry
 )
 
 func (k EntryKind) String() string {
@@ -52,15 +58,22 @@ func (k EntryKind) String() string {
 	return "malformed"
 }
 
-// Token tells one lease or poison from every other one, in all sidecars.
+// Token tells one lease or writer from every other one, in all sidecars.
 type Token [16]byte
+
+// Writer is one writer in poison.
+type Writer struct {
+	Token   Token
+	Expires time.Time // by the clock of the cache server: not to be compared with any other
+}
 
 // Entry is a decoded entry. Body aliases the bytes that were decoded and must not be changed.
 type Entry struct {
 	Kind        EntryKind
 	WrittenAt   time.Time // value, absent: by the clock of the sidecar that wrote it
 	SoftExpires time.Time // value, absent
-	Token       Token     // lease, poison
+	Token       Token     // lease
+	Writers     []Writer  // poison: one or more, in the order in which they came
 	Body        []byte    // value
 }
 
@@ -76,8 +89,12 @@ func Kind(b []byte) EntryKind {
 	switch k := EntryKind(b[0]); k {
 	case KindValue:
 		return k
-	case KindAbsent, KindLease, KindPoison:
+	case KindAbsent, KindLease:
 		if len(b) == HeaderSize {
+			return k
+		}
+	case KindPoison:
+		if len(b)%writerSize == poisonHeader {
 			return k
 		}
 	}
@@ -98,8 +115,14 @@ func Decode(b []byte) (Entry, error) {
 			e.Body = b[HeaderSize:]
 		}
 		return e, nil
-	case KindLease, KindPoison:
-		copy(e.Token[:], b[2:HeaderSize])
+	case KindLease:
+		copy(e.Token[:], b[2:])
+		return e, nil
+	case KindPoison:
+		for w := range slices.Chunk(b[poisonHeader:], writerSize) {
+			ms := int64(binary.BigEndian.Uint64(w[len(Token{}):]))
+			e.Writers = append(e.Writers, Writer{Token(w[:len(Token{})]), time.UnixMilli(ms)})
+		}
 		return e, nil
 	}
 	if len(b) < HeaderSize {
@@ -123,9 +146,19 @@ func AppendLease(dst []byte, t Token) []byte {
 	return append(append(dst, byte(KindLease), formatVersion), t[:]...)
 }
 
-// AppendPoison appends poison.
+// AppendPoison appends poison of one writer whose time is over: readers keep away from it while the entry is there, the next writer
+// drops it. It is for tests of those who read entries. What writers put there is made on the server, by whose clock it ends.
 func AppendPoison(dst []byte, t Token) []byte {
-	return append(append(dst, byte(KindPoison), formatVersion), t[:]...)
+	return appendWriters(dst, Writer{Token: t, Expires: time.UnixMilli(0)})
+}
+
+func appendWriters(dst []byte, writers ...Writer) []byte {
+	dst = append(dst, byte(KindPoison), formatVersion)
+	for _, w := range writers {
+		dst = append(dst, w.Token[:]...)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(w.Expires.UnixMilli()))
+	}
+	return dst
 }
 
 func appendHeader(dst []byte, k EntryKind, writtenAt, softExpires time.Time) []byte {

@@ -21,6 +21,7 @@ func TestEntriesComeBack(t *testing.T) {
 		{KindAbsent, AppendAbsent(nil, at, soft), ""},
 		{KindLease, AppendLease(nil, tok), ""},
 		{KindPoison, AppendPoison(nil, tok), ""},
+		{KindPoison, appendWriters(nil, Writer{tok, at}, Writer{Token{7}, soft}), ""},
 	} {
 		e, err := Decode(tc.b)
 		if err != nil || e.Kind != tc.kind || Kind(tc.b) != tc.kind || string(e.Body) != tc.body {
@@ -31,9 +32,13 @@ func TestEntriesComeBack(t *testing.T) {
 			if !e.WrittenAt.Equal(at) || !e.SoftExpires.Equal(soft) {
 				t.Errorf("%s: times %v, %v", tc.kind, e.WrittenAt, e.SoftExpires)
 			}
-		default:
+		case KindLease:
 			if e.Token != tok {
 				t.Errorf("%s: token %v", tc.kind, e.Token)
+			}
+		case KindPoison:
+			if e.Writers[0].Token != tok || !bytes.Equal(appendWriters(nil, e.Writers...), tc.b) {
+				t.Errorf("%s: writers %v", tc.kind, e.Writers)
 			}
 		}
 	}
@@ -59,6 +64,9 @@ func TestMalformedEntriesAreRefused(t *testing.T) {
 		"long absent":        append(AppendAbsent(nil, time.Now(), time.Now()), 'x'),
 		"long lease":         append(AppendLease(nil, Token{}), 'x'),
 		"short poison":       AppendPoison(nil, Token{})[:10],
+		"poison of nobody":   {'P', formatVersion},
+		"poison cut off":     appendWriters(nil, make([]Writer, 2)...)[:40],
+		"long poison":        append(AppendPoison(nil, Token{}), 'x'),
 		"kind of no meaning": append([]byte{'X'}, value[1:]...),
 	} {
 		if _, err := Decode(b); !errors.Is(err, ErrMalformed) || Kind(b) != KindMalformed {
@@ -113,6 +121,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(AppendAbsent(nil, time.UnixMilli(1), time.UnixMilli(2)))
 	f.Add(AppendLease(nil, Token{1}))
 	f.Add(AppendPoison(nil, Token{2}))
+	f.Add(appendWriters(nil, Writer{Token{3}, time.UnixMilli(4)}, Writer{Token{}, time.UnixMilli(5)}))
 	f.Add([]byte("V"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := Decode(b)
@@ -128,7 +137,7 @@ func FuzzDecode(f *testing.F) {
 		case KindLease:
 			again = AppendLease(nil, e.Token)
 		case KindPoison:
-			again = AppendPoison(nil, e.Token)
+			again = appendWriters(nil, e.Writers...)
 		default:
 			return
 		}

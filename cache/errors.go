@@ -46,7 +46,7 @@ func (e *ServerError) Unwrap() error { return e.Err }
 
 // CleanError says that a write IS committed, but copies of the row could not be cleaned in time. It must be reported as a write of
 // unknown outcome: until the poison that was put there expires (Config.PoisonTTL) nobody fills those entries, but should the server
-// have lost the poison, or another writer have taken its place, an older value may be there.
+// have lost the poison, an older value may be there.
 type CleanError struct {
 	Refs []Ref // what may not be clean
 	Err  error // the last failure

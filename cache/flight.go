@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -61,6 +62,9 @@ func (c *Cache) fly(group []*flight) {
 	ctx, cancel := context.WithDeadline(c.base, lead.since.Add(c.cfg.ReadTimeout))
 	defer cancel()
 
+	var bringing sync.WaitGroup
+	defer bringing.Wait()
+
 	waitUntil := time.Now().Add(c.cfg.LeaseWait)
 	pause := firstPause
 	for len(group) > 0 {
@@ -98,10 +102,10 @@ func (c *Cache) fly(group []*flight) {
 		if len(discard) > 0 {
 			c.discard(ctx, discard)
 		}
-		switch {
-		case len(load) > 0:
-			c.bring(ctx, load)
-		case len(discard) == 0 && len(wait) > 0:
+		if len(load) > 0 { // the others do not wait for it: theirs may be there sooner, or their time for waiting be over
+			bringing.Go(func() { c.bring(ctx, load) })
+		}
+		if len(discard) == 0 && len(wait) > 0 {
 			sleep(ctx, min(pause/2+rand.N(pause), time.Until(waitUntil)))
 			pause = min(2*pause, lastPause)
 		}

@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	hits, misses, coalesced, rereads    prometheus.Counter
 	fills, fillsRefused, released       prometheus.Counter
-	poisonSeen, malformed               prometheus.Counter
+	poisonSeen, crowded, malformed      prometheus.Counter
 	leaseWaits, leaseWaitsOver          prometheus.Counter
 	loads, loadErrors                   prometheus.Counter
 	writes, writesFailed, writesUnknown prometheus.Counter
@@ -28,6 +28,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fillsRefused:   counter("fills_refused_total", "Fills refused because the lease was gone: a write or an eviction came between."),
 		released:       counter("leases_released_total", "Leases given back without a fill."),
 		poisonSeen:     counter("poison_seen_total", "Reads that found poison and loaded without filling."),
+		crowded:        counter("poison_crowded_total", "Writes of rows that so many others were writing that their poison had to be merged."),
 		malformed:      counter("malformed_entries_total", "Entries found that were not written by this format; they are deleted."),
 		leaseWaits:     counter("lease_waits_total", "Reads that waited for another sidecar's fill."),
 		leaseWaitsOver: counter("lease_waits_timed_out_total", "Reads whose wait for another sidecar's fill was in vain."),

@@ -301,3 +301,32 @@ func TestEndedContextFailsOnlyWhatIsMissing(t *testing.T) {
 		t.Errorf("with an ended context: %+v", r)
 	}
 }
+
+// TestWaitingForOthersGoesOnBesideALoad: an item that another sidecar fills is there as soon as that one has filled it, not when the
+// load of other items in the same call has ended.
+func TestWaitingForOthersGoesOnBesideALoad(t *testing.T) {
+	r := realredis.T(t)
+	cfg := testConfig()
+	cfg.LeaseWait = 2 * time.Second
+	s, db := newSidecar(t, cfg, r), admin(t, r)
+	theirs := Ref{"c1", "rs:1.0:theirs"}
+	db.Set(ctxb, theirs.Name, AppendLease(nil, Token{9}), aMinute)
+	items := []Item{{Ref: Ref{"c1", "rs:1.0:ours"}, TTL: aMinute}, {Ref: theirs, TTL: aMinute}}
+	results := s.ReadMany(ctxb, items, func(_ context.Context, idx []int) ([]Loaded, error) {
+		if len(idx) != 1 || idx[0] != 0 {
+			t.Errorf("asked for %v", idx)
+		}
+		now := time.Now()
+		db.Set(ctxb, theirs.Name, AppendValue(nil, now, now, []byte("theirs")), aMinute)
+		for end := now.Add(time.Second); testutil.ToFloat64(s.metrics.hits) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Error("the other item is not there while this one is loaded")
+				break
+			}
+		}
+		return []Loaded{new(row).load()}, nil
+	})
+	if results[0].Source != Filled || results[1].Source != Hit || string(results[1].Body) != "theirs" {
+		t.Errorf("%+v", results)
+	}
+}

@@ -13,12 +13,14 @@ func newScript(source string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// scripts are the steps that look before they act. Each takes one entry's name as its key. They read no more of the entry than they
+// scripts are the steps that look before they act. Each takes one entry's name as its key. They read no more of a value than they
 // compare, and none of them fails on a key of another type.
 type scripts struct {
 	fill    *script // ARGV: our lease, the entry, its life in ms. 1: done, 0: our lease is gone
-	release *script // ARGV: our lease or poison. 1: done, 0: it is gone
-	clean   *script // ARGV: our poison. 1: deleted, 0: nothing was there, 2: another writer's poison is there and stays
+	release *script // ARGV: our lease. 1: done, 0: it is gone
+	poison  *script // ARGV: our token, our life in ms, the most writers. 1: done, 2: done, and there were so many that some were merged
+	clean   *script // ARGV: our token. 1: deleted, 0: nothing was there, 2: what is left is other writers' poison
+	lift    *script // ARGV: our token. 1: deleted, 0: we are not there, 2: what is left is other writers' poison
 	discard *script // ARGV: the malformed entry; empty: a key of another type. 1: deleted, 0: it has changed
 }
 
@@ -33,12 +35,24 @@ return 1`),
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
 if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])`),
-		clean: newScript(`
-if redis.call('TYPE', KEYS[1]).ok == 'string' then
-  local head = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1])
-  if #head == #ARGV[1] and string.sub(head, 1, 2) == string.sub(ARGV[1], 1, 2) and head ~= ARGV[1] then return 2 end
+		poison: newScript(writers + `
+local list, last = others()
+local answer = 1
+while #list >= tonumber(ARGV[3]) do
+  local first = table.remove(list, 1)
+  list[1] = string.rep('\0', 16) .. struct.pack('>I8', math.max(expiry(first), expiry(list[1])))
+  answer = 2
 end
-return redis.call('DEL', KEYS[1])`),
+local ours = now + ARGV[2]
+table.insert(list, ARGV[1] .. struct.pack('>I8', ours))
+put(list, math.max(last, ours))
+return answer`),
+		clean: newScript(writers + `
+return leave(others())`),
+		lift: newScript(writers + `
+local list, last, found = others()
+if not found then return 0 end
+return leave(list, last)`),
 		discard: newScript(`
 local type = redis.call('TYPE', KEYS[1]).ok
 if type == 'none' then return 0 end
@@ -46,3 +60,43 @@ if type == 'string' and redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])`),
 	}
 }
+
+// writers is how the scripts of writers begin. The time is the server's own, so that no clocks of sidecars are compared; it is that by
+// which Redis expires the entry itself.
+const writers = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function expiry(writer) return (struct.unpack('>I8', writer, 17)) end
+
+-- others returns the writers in the poison whose time is not over, without us, the latest of their times, and whether we are there.
+local function others()
+  local list, last, found = {}, now, false
+  if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return list, last, found end
+  if redis.call('GETRANGE', KEYS[1], 0, 1) ~= 'P\1' then return list, last, found end
+  local entry = redis.call('GET', KEYS[1])
+  if #entry % 24 ~= 2 then return list, last, found end
+  for at = 3, #entry, 24 do
+    local writer = string.sub(entry, at, at + 23)
+    if string.sub(writer, 1, 16) == ARGV[1] then
+      found = true
+    elseif expiry(writer) > now then
+      table.insert(list, writer)
+      last = math.max(last, expiry(writer))
+    end
+  end
+  return list, last, found
+end
+
+local function put(list, last)
+  redis.call('SET', KEYS[1], 'P\1' .. table.concat(list), 'PXAT', last)
+end
+
+-- leave leaves nothing but these writers. It deletes first, because Redis lets a script that has freed memory go on when it is full.
+local function leave(list, last)
+  local deleted = redis.call('DEL', KEYS[1])
+  if #list == 0 then return deleted end
+  put(list, last)
+  return 2
+end
+`

@@ -20,19 +20,25 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 
 	now := time.Now()
 	ours, theirs := Token{1}, Token{2}
+	soon, late, over := now.Add(time.Minute), now.Add(2*time.Minute), now.Add(-time.Second) // the server has our clock
+	poison := func(writers ...Writer) string { return string(appendWriters(nil, writers...)) }
 	value := string(AppendValue(nil, now, now, []byte("old")))
 	entries := map[string]string{
-		"nothing":       "",
-		"value":         value,
-		"absent":        string(AppendAbsent(nil, now, now)),
-		"our lease":     string(AppendLease(nil, ours)),
-		"their lease":   string(AppendLease(nil, theirs)),
-		"our poison":    string(AppendPoison(nil, ours)),
-		"their poison":  string(AppendPoison(nil, theirs)),
-		"malformed":     "?",
-		"short poison":  string(AppendPoison(nil, ours)[:9]),
-		"longer poison": string(AppendPoison(nil, ours)) + "x",
-		"another type":  "",
+		"nothing":        "",
+		"value":          value,
+		"absent":         string(AppendAbsent(nil, now, now)),
+		"our lease":      string(AppendLease(nil, ours)),
+		"their lease":    string(AppendLease(nil, theirs)),
+		"our poison":     poison(Writer{ours, soon}),
+		"their poison":   poison(Writer{theirs, soon}),
+		"both poisons":   poison(Writer{theirs, soon}, Writer{ours, late}, Writer{Token{3}, late}),
+		"old poison":     poison(Writer{theirs, over}),
+		"ours after old": poison(Writer{theirs, over}, Writer{ours, soon}),
+		"malformed":      "?",
+		"short poison":   poison(Writer{theirs, soon})[:9],
+		"no poison":      poison(),
+		"longer poison":  poison(Writer{theirs, soon}) + "x",
+		"another type":   "",
 	}
 	fill := string(AppendValue(nil, now, now, []byte("new")))
 	const keeps = "\x00"
@@ -44,8 +50,10 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 	}{
 		{"fill", s.scripts.fill, []any{AppendLease(nil, ours), fill, 60000}, map[string]string{"": keeps, "our lease": fill}},
 		{"release", s.scripts.release, []any{AppendLease(nil, ours)}, map[string]string{"": keeps, "our lease": ""}},
-		{"lift", s.scripts.release, []any{AppendPoison(nil, ours)}, map[string]string{"": keeps, "our poison": ""}},
-		{"clean", s.scripts.clean, []any{AppendPoison(nil, ours)}, map[string]string{"": "", "their poison": keeps}},
+		{"lift", s.scripts.lift, []any{ours[:]}, map[string]string{"": keeps, "our poison": "", "ours after old": "",
+			"both poisons": poison(Writer{theirs, soon}, Writer{Token{3}, late})}},
+		{"clean", s.scripts.clean, []any{ours[:]}, map[string]string{"": "", "their poison": keeps,
+			"both poisons": poison(Writer{theirs, soon}, Writer{Token{3}, late})}},
 		{"discard", s.scripts.discard, []any{"?"}, map[string]string{"": keeps, "malformed": "", "another type": ""}},
 	} {
 		for state, before := range entries {
@@ -83,8 +91,16 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 				if err != nil || got != want {
 					t.Fatalf("%q became %q (%v, answer %d), want %q", before, got, err, n, want)
 				}
-				if changed := got != before; changed != (n == 1) {
-					t.Fatalf("answer %d, changed %v", n, changed)
+				if deleted := got == "" && before != ""; tc.name != "fill" && deleted != (n == 1) {
+					t.Fatalf("answer %d, deleted %v", n, deleted)
+				}
+				if filled := got == fill; tc.name == "fill" && filled != (n == 1) {
+					t.Fatalf("answer %d, filled %v", n, filled)
+				}
+				if Kind([]byte(got)) == KindPoison && got != before {
+					if left := db.PTTL(ctxb, "k").Val(); left > time.Until(late)+time.Millisecond || left < time.Until(late)-time.Second {
+						t.Fatalf("the entry lives %v, its last writer %v", left, time.Until(late))
+					}
 				}
 			})
 		}

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -19,13 +18,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it would print each refused connection
+	LogRedis(slog.New(slog.DiscardHandler)) // else it prints each refused connection
 	goleak.VerifyTestMain(m)
 }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // row is a shard made of memory: one register whose value is its version. A load sees what is committed when it runs.
 type row struct {
@@ -86,7 +81,7 @@ type sidecar struct {
 func newSidecar(t testing.TB, cfg Config, servers ...*realredis.Server) *sidecar {
 	t.Helper()
 	reg := prometheus.NewRegistry()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	sc := DefaultServersConfig()
 	sc.ConnectTimeout, sc.RetryMax = 300*time.Millisecond, 100*time.Millisecond
 	ss, err := NewServers(sc, reg, log)
@@ -164,10 +159,7 @@ func (h tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 				sent = append(sent, cmd)
 				continue
 			}
-			switch cmd := cmd.(type) {
-			case *redis.StatusCmd:
-				cmd.SetVal("OK")
-			case *redis.Cmd:
+			if cmd, ok := cmd.(*redis.Cmd); ok {
 				cmd.SetVal(int64(1))
 			}
 		}
@@ -187,10 +179,7 @@ func stepOf(c *Cache, cmd redis.Cmder) string {
 	args := cmd.Args()
 	switch args[0] {
 	case "SET":
-		if len(args) > 4 && args[3] == "NX" {
-			return "ask"
-		}
-		return "poison"
+		return "ask"
 	case "EVALSHA", "EVAL":
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			return ""
@@ -200,6 +189,8 @@ func stepOf(c *Cache, cmd redis.Cmder) string {
 			return "fill"
 		case c.scripts.release.sha, c.scripts.release.source:
 			return "release"
+		case c.scripts.poison.sha, c.scripts.poison.source:
+			return "poison"
 		case c.scripts.clean.sha, c.scripts.clean.source:
 			return "clean"
 		}

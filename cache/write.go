@@ -3,9 +3,12 @@ package cache
 import (
 	"context"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
+
+// mostWriters is the most writers in the poison of one entry, each with a token. When there are more, those that came first share one
+// place: nobody takes that away before the last of them would have ended, so the row is not cached for a while. Those that came first,
+// because a writer that lives is done in no time, and poison that stays is of one that died: it ends soonest.
+const mostWriters = 64
 
 // The pauses between two tries to clean.
 const (
@@ -68,16 +71,20 @@ type write struct {
 	ctx    context.Context // the caller's, but it does not end with it
 	refs   []Ref
 	pinned []*server
-	mark   []byte
+	token  Token
 }
 
 func (c *Cache) newWrite(ctx context.Context, refs []Ref) *write {
-	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs))}
-	w.mark = AppendPoison(make([]byte, 0, HeaderSize), c.tokens.next())
+	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs)), token: c.tokens.next()}
 	for i, r := range refs {
 		w.pinned[i] = c.servers.acquire(r.Server)
 	}
 	return w
+}
+
+// step is one of the scripts that work on our place in the poison.
+func (w *write) step(srv *server, s *script, r Ref, more ...any) *step {
+	return &step{srv: srv, script: s, name: r.Name, args: append([]any{w.token[:]}, more...)}
 }
 
 func (w *write) close() {
@@ -88,26 +95,29 @@ func (w *write) close() {
 	}
 }
 
-// poison puts poison in the place of whatever is there, on every ref.
+// poison puts poison in the place of whatever is there, and beside that of other writers, on every ref.
 func (w *write) poison() error {
 	steps := make([]*step, len(w.refs))
 	for i, r := range w.refs {
 		if w.pinned[i] == nil {
 			return &ServerError{Server: r.Server, Err: ErrUnknownServer}
 		}
-		cmd := redis.NewStatusCmd(w.ctx, "SET", r.Name, w.mark, "PX", w.c.cfg.PoisonTTL.Milliseconds())
-		steps[i] = &step{srv: w.pinned[i], cmd: cmd}
+		steps[i] = w.step(w.pinned[i], w.c.scripts.poison, r, w.c.cfg.PoisonTTL.Milliseconds(), mostWriters)
 	}
 	w.c.exec(w.ctx, steps)
 	for i, s := range steps {
-		if err := s.cmd.Err(); err != nil {
+		n, err := s.number()
+		if err != nil {
 			return &ServerError{Server: w.refs[i].Server, Err: inOurWords(err)}
+		}
+		if n == 2 {
+			w.c.metrics.crowded.Inc()
 		}
 	}
 	return nil
 }
 
-// clean deletes whatever is there, unless it is another writer's poison, and tries until it is done everywhere.
+// clean deletes whatever is there but other writers' poison, and tries until it is done everywhere.
 func (w *write) clean() error {
 	ctx, cancel := context.WithTimeout(w.ctx, w.c.cfg.CleanTimeout)
 	defer cancel()
@@ -115,17 +125,20 @@ func (w *write) clean() error {
 	for i := range left {
 		left[i] = i
 	}
+	var why error
 	for pause := firstCleanPause; ; pause = min(2*pause, lastCleanPause) {
 		failed, err := w.cleanOnce(ctx, left)
 		if err == nil {
 			return nil
 		}
-		left = failed
+		if left = failed; why == nil || ctx.Err() == nil { // a try that our own time cut short tells less than the one before
+			why = err
+		}
 		if ctx.Err() == nil {
 			sleep(ctx, pause)
 		}
 		if ctx.Err() != nil {
-			cerr := &CleanError{Err: err}
+			cerr := &CleanError{Err: why}
 			for _, i := range left {
 				cerr.Refs = append(cerr.Refs, w.refs[i])
 			}
@@ -146,7 +159,7 @@ func (w *write) cleanOnce(ctx context.Context, idx []int) (failed []int, err err
 			failed, err = append(failed, i), &ServerError{Server: w.refs[i].Server, Err: ErrUnknownServer}
 			continue
 		}
-		steps = append(steps, &step{srv: srv, script: w.c.scripts.clean, name: w.refs[i].Name, args: []any{w.mark}})
+		steps = append(steps, w.step(srv, w.c.scripts.clean, w.refs[i]))
 		of = append(of, i)
 	}
 	w.c.exec(ctx, steps)
@@ -179,12 +192,12 @@ func (w *write) server(i int) *server {
 	return now
 }
 
-// lift deletes our own poison, so that readers fill again at once. If it fails the poison expires.
+// lift takes away our own poison, so that readers fill again at once. If it fails the poison expires.
 func (w *write) lift() {
 	var steps []*step
 	for i, r := range w.refs {
 		if w.pinned[i] != nil {
-			steps = append(steps, &step{srv: w.pinned[i], script: w.c.scripts.release, name: r.Name, args: []any{w.mark}})
+			steps = append(steps, w.step(w.pinned[i], w.c.scripts.lift, r))
 		}
 	}
 	w.c.exec(w.ctx, steps)

@@ -72,7 +72,7 @@ func TestAFailedWriteLiftsItsPoisonOnly(t *testing.T) {
 	if db.Exists(ctxb, ref.Name).Val() != 0 {
 		t.Error("the poison was not lifted")
 	}
-	theirs := AppendPoison(nil, Token{9})
+	theirs := appendWriters(nil, Writer{Token{9}, time.Now().Add(aMinute)})
 	err := s.Write(ctxb, []Ref{ref}, func(_ context.Context, poisoned func() error) error {
 		if err := poisoned(); err != nil {
 			return err
