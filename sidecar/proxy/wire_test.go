@@ -103,7 +103,7 @@ func (w *wire) tryReply() (string, error) {
 		if err := w.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			return "", err
 		}
-		buf := make([]byte, 64<<10)
+		buf := make([]byte, max(64<<10, w.scan.Want()-len(w.in)))
 		n, err = w.conn.Read(buf)
 		w.in = append(w.in, buf[:n]...)
 		if err != nil && n == 0 {
