@@ -49,7 +49,7 @@ func (e *ServerError) Unwrap() error { return e.Err }
 // have lost the poison, an older value may be there.
 type CleanError struct {
 	Refs []Ref // what may not be clean
-	Err  error // the last failure
+	Err  error // the last failure, of a try that our own time did not cut short if there was one
 }
 
 func (e *CleanError) Error() string {
