@@ -52,6 +52,8 @@ func floors() map[string]place {
 		"loadtest/sidebyside": {4, []string{"resp", "internal/localcluster", "internal/childproc", "internal/realredis"},
 			"it compares programs over the wire: it must be able to measure any build of them"},
 		"examples/...": {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
+		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology"},
+			"it asks the real program from outside, and must not link what it tests"},
 		"internal/localcluster": {beside, []string{"internal/childproc", "internal/realredis", "internal/realpg"},
 			"it runs the program from outside, as an operator would"},
 		"internal/childproc": {beside, nil, "it runs programs and knows none of them"},

@@ -1,0 +1,372 @@
+package systemtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringside/internal/localcluster"
+)
+
+// rows is how many users a cluster of these tests has; a fifth as many orders.
+const rows = 5000
+
+// cluster is a running cluster with all that its processes print.
+type cluster struct {
+	*localcluster.Cluster
+	dir     string // of output
+	output  string // file with all that was printed
+	stopped bool
+}
+
+// startCluster starts a cluster on ports that are free.
+func startCluster(program string, change func(*localcluster.Options)) (_ *cluster, err error) {
+	c := &cluster{}
+	if c.dir, err = os.MkdirTemp("", "ringside-output-"); err != nil {
+		return nil, err
+	}
+	c.output = filepath.Join(c.dir, "output")
+	out, err := os.Create(c.output)
+	if err != nil {
+		return nil, err
+	}
+	o := localcluster.DefaultOptions()
+	o.Binary, o.Rows, o.Log = program, rows, out
+	o.Settings = map[string]string{
+		"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB",
+		// Into a file of its own in each data directory, so that the other output is that of the sidecars and of Redis.
+		"logging_collector": "on", "log_directory": "log", "log_filename": shardLog, "log_rotation_size": "0", "log_rotation_age": "0",
+	}
+	if change != nil {
+		change(&o)
+	}
+	// Between the look for free ports and their use somebody else may take one.
+	for range 3 {
+		if o.BasePort, err = freeBase(o); err != nil {
+			break
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+		c.Cluster, err = localcluster.Start(ctx, o)
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+	}
+	printed, _ := os.ReadFile(c.output) // for the message only
+	return nil, errors.Join(fmt.Errorf("%w\n%s", err, lastOf(printed)), os.RemoveAll(c.dir))
+}
+
+// freeBase finds a base from which every port of a cluster is free. The range is below the one of outgoing connections, and away
+// from the demo's ports and from those that other tests draw.
+func freeBase(o localcluster.Options) (int, error) {
+	for range 50 {
+		base := 9000 + 500*rand.IntN(12)
+		if blockIsFree(base, o) {
+			return base, nil
+		}
+	}
+	return 0, errors.New("no free block of ports between 9000 and 15000")
+}
+
+func blockIsFree(base int, o localcluster.Options) bool {
+	ports := []int{base + 350}
+	for i := 1; i <= o.Sidecars+3; i++ { // some more, which tests start later
+		ports = append(ports, base+i, base+100+i, base+200+i)
+	}
+	for i := 1; i <= o.Caches; i++ {
+		ports = append(ports, base+300+i)
+	}
+	for i := 1; i <= o.Shards; i++ {
+		ports = append(ports, base+400+i)
+	}
+	for _, p := range ports {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(p))
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return false
+		}
+		_ = l.Close() // only looked whether it can be had
+		u, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			return false
+		}
+		_ = u.Close()
+	}
+	return true
+}
+
+// stop stops the cluster. The error also says what the sidecars printed that they never may.
+func (c *cluster) stop() error {
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	err := c.Stop()
+	printed, readErr := os.ReadFile(c.output)
+	err = errors.Join(err, readErr)
+	for _, never := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if i := bytes.Index(printed, []byte(never)); i >= 0 {
+			err = errors.Join(err, fmt.Errorf("a process printed %q:\n%s", never, printed[max(0, i-500):min(len(printed), i+6000)]))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(c.dir))
+}
+
+// printed is the end of what the processes printed.
+func (c *cluster) printed() string {
+	b, err := os.ReadFile(c.output)
+	if err != nil {
+		return err.Error()
+	}
+	return lastOf(b)
+}
+
+func lastOf(b []byte) string {
+	return "... " + string(b[max(0, len(b)-8000):])
+}
+
+// shared is the cluster of the tests that leave it as it was: three cache servers, two shards, two sidecars. Its shards log every statement.
+func shared(t *testing.T) *cluster {
+	t.Helper()
+	path := program(t)
+	suite.Lock()
+	defer suite.Unlock()
+	if suite.shared == nil && suite.err == nil {
+		suite.shared, suite.err = startCluster(path, func(o *localcluster.Options) {
+			o.Settings["log_statement"] = "all"
+		})
+	}
+	if suite.err != nil {
+		t.Fatal(suite.err)
+	}
+	c := suite.shared
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the processes printed:\n%s", c.printed())
+		}
+	})
+	return c
+}
+
+// own starts a cluster for one test.
+func own(t *testing.T, change func(*localcluster.Options)) *cluster {
+	t.Helper()
+	c, err := startCluster(program(t), change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the processes printed:\n%s", c.printed())
+		}
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// get asks a sidecar's admin address for JSON.
+func get(t *testing.T, s *localcluster.Sidecar, path string) []byte {
+	t.Helper()
+	body, err := tryGet(s, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func tryGet(s *localcluster.Sidecar, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Admin+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	req.Header.Set("Accept", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(res.Body)
+	err = errors.Join(err, res.Body.Close())
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s%s: %s: %s", s.Name, path, res.Status, body)
+	}
+	return body, err
+}
+
+// location is what /ring/lookup says.
+type location struct {
+	Key        string `json:"key"`
+	Keyspace   string `json:"keyspace"`
+	Cache      string `json:"cache"`
+	CacheVnode int    `json:"cache_vnode"`
+	Shard      string `json:"shard"`
+	ShardKey   string `json:"shard_key"`
+	ShardVnode int    `json:"shard_vnode"`
+	Epoch      uint64 `json:"epoch"`
+}
+
+func lookup(t *testing.T, s *localcluster.Sidecar, key string) location {
+	t.Helper()
+	var l location
+	if err := json.Unmarshal(get(t, s, "/ring/lookup?key="+url.QueryEscape(key)), &l); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// member is one line of /members.
+type member struct {
+	Name, State, Digest string
+	Epoch               uint64
+	Self                bool
+}
+
+// members is what a sidecar says of the others.
+func members(s *localcluster.Sidecar) (map[string]member, error) {
+	body, err := tryGet(s, "/members")
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Members []member }
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, err
+	}
+	all := map[string]member{}
+	for _, m := range list.Members {
+		all[m.Name] = m
+	}
+	return all, nil
+}
+
+// state is what s says of the member with that name: "" when it does not know it, or cannot be asked.
+func state(s *localcluster.Sidecar, name string) string {
+	all, err := members(s)
+	if err != nil {
+		return ""
+	}
+	return all[name].State
+}
+
+// shard returns the shard with that name.
+func (c *cluster) shard(t *testing.T, name string) *localcluster.Shard {
+	t.Helper()
+	for _, s := range c.Shards {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no shard %q", name)
+	return nil
+}
+
+// sql opens a session of a shard.
+func sql(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // the server may be gone
+	})
+	return conn
+}
+
+// query returns the single value of a query as text; "<none>" when there is no row.
+func query(t *testing.T, conn *pgx.Conn, text string, args ...any) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var out *string
+	err := conn.QueryRow(ctx, text, args...).Scan(&out)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "<none>"
+	case err != nil:
+		t.Fatalf("%s: %v", text, err)
+	case out == nil:
+		return "<null>"
+	}
+	return *out
+}
+
+// execute runs a statement.
+func execute(t *testing.T, conn *pgx.Conn, text string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := conn.Exec(ctx, text, args...); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+}
+
+// eventually fails unless f holds within the limit. It returns how long that took.
+func eventually(t *testing.T, limit time.Duration, what string, f func() bool) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	for !f() {
+		if time.Since(begun) > limit {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(begun)
+}
+
+// shardLog is the file, in the folder log of each data directory, to which a shard logs.
+const shardLog = "shard.log"
+
+// loads counts the statements by which sidecars have read rows, on all shards of the shared cluster, up to now. A statement is logged before it is
+// carried out, and a marker that is logged later shows that everything before it is in the file.
+func (c *cluster) loads(t *testing.T) int {
+	t.Helper()
+	n := 0
+	for _, s := range c.Shards {
+		marker := fmt.Sprintf("marker-%d", rand.Int64())
+		conn, err := pgx.Connect(t.Context(), s.DSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		execute(t, conn, "select '"+marker+"'")
+		if err := conn.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var log []byte
+		eventually(t, 10*time.Second, "the marker in the log of "+s.Name, func() bool {
+			var err error
+			if log, err = os.ReadFile(filepath.Join(c.Dir, s.Name, "log", shardLog)); err != nil {
+				t.Fatal(err)
+			}
+			return bytes.Contains(log, []byte(marker))
+		})
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "execute ") && strings.Contains(line, "row_to_json(t.*)") {
+				n++
+			}
+		}
+	}
+	return n
+}

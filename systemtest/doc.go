@@ -1,0 +1,18 @@
+// Package systemtest runs the real program on real servers and asks what an application and an operator would ask.
+//
+// It holds tests only. They build cmd/ringside once, with the race detector when they run with it themselves, start clusters of it
+// through internal/localcluster, and speak to them over the wire. Nothing of the program is linked in: what is tested is what is shipped.
+//
+// The tests of one file share one kind of question:
+//
+//	rows_test.go      a row through the cache equals the row on its shard (P3, P4, P7)
+//	commands_test.go  what is refused, and with which words (P8)
+//	load_test.go      one load per miss (P5); sessions and queues stay within their bounds (P6)
+//	chaos_test.go     servers die under load: no wrong, stale, crossed or lost value (P3, P4, P7), and everything else goes on
+//	join_test.go      sidecars come, go and start without the catalog (P1)
+//	stop_test.go      a sidecar that is asked to end
+//	config_test.go    configurations that cannot work
+//	clients_test.go   unchanged clients: go-redis, redis-cli, redis-benchmark
+//
+// Tests that leave the cluster as they found it share one; each keeps to its own keys. Tests that kill start their own.
+package systemtest

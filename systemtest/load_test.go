@@ -1,0 +1,140 @@
+package systemtest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// askTogether lets all connections send their command at the same moment and returns the replies.
+func askTogether(t *testing.T, conns []*wire, command func(i int) []string) []string {
+	t.Helper()
+	replies := make([]string, len(conns))
+	start := make(chan struct{})
+	var group sync.WaitGroup
+	for i, w := range conns {
+		group.Go(func() {
+			<-start
+			v, err := w.ask(command(i))
+			if err != nil {
+				t.Errorf("connection %d: %v", i, err)
+				return
+			}
+			replies[i] = show(v[0])
+		})
+	}
+	close(start)
+	group.Wait()
+	return replies
+}
+
+// Guards P5: fifty connections that read one cold row at once cost one query, through one sidecar and through two, for a row that is there and
+// for one that is not.
+func TestFiftyColdReadersCostOneQuery(t *testing.T) {
+	c := shared(t)
+	for _, through := range []int{1, 2} {
+		conns := make([]*wire, 50)
+		for i := range conns {
+			conns[i] = dial(t, c.Sidecars[i%through].Redis)
+		}
+		const rounds = 40
+		before := c.loads(t)
+		costly := 0
+		for round := range rounds {
+			id := 2000 + 100*through + round
+			want := fmt.Sprintf(`{"id":%d,"name":"user %d",`, id, id)
+			if round%4 == 3 {
+				id, want = id+800000, "(nil)"
+			}
+			for i, reply := range askTogether(t, conns, func(int) []string { return []string{"GET", fmt.Sprintf("user:%d", id)} }) {
+				if !strings.HasPrefix(reply, want) {
+					t.Fatalf("connection %d: user:%d is %s", i, id, reply)
+				}
+			}
+			now := c.loads(t)
+			if now-before != 1 {
+				costly++
+				t.Logf("user:%d through %d sidecars: %d queries", id, through, now-before)
+			}
+			before = now
+		}
+		if costly > 0 {
+			t.Errorf("through %d sidecars: %d of %d rows were not read exactly once", through, costly, rounds)
+		}
+	}
+}
+
+// Guards P6: with three sidecars and 200 cold readers at once the shards never have more sessions than their budget, although nothing moves for
+// a while; all readers are answered.
+func TestSessionsStayWithinTheBudget(t *testing.T) {
+	c := shared(t)
+	third := c.NewSidecar("a3", 3)
+	if err := third.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := third.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, s := range append(c.Sidecars, third) {
+		eventually(t, 10*time.Second, "three sidecars known to "+s.Name, func() bool {
+			all, err := members(s)
+			return err == nil && all["a1"].State == "alive" && all["a2"].State == "alive" && all["a3"].State == "alive"
+		})
+	}
+	var most [2]atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	for i, s := range c.Shards {
+		conn := sql(t, s.DSN())
+		watch.Go(func() {
+			for ctx.Err() == nil {
+				var n int64
+				if err := conn.QueryRow(context.Background(), "select count(*) from pg_stat_activity where application_name = 'ringside'").Scan(&n); err != nil {
+					t.Error(err)
+					return
+				}
+				most[i].Store(max(most[i].Load(), n))
+			}
+		})
+	}
+	// As long as somebody holds the table, every read keeps its session.
+	for _, s := range c.Shards {
+		conn := sql(t, s.DSN())
+		execute(t, conn, "begin")
+		execute(t, conn, "lock table users in access exclusive mode")
+		timer := time.AfterFunc(300*time.Millisecond, func() {
+			if _, err := conn.Exec(context.Background(), "commit"); err != nil {
+				t.Error(err)
+			}
+		})
+		defer timer.Stop()
+	}
+	conns := make([]*wire, 200)
+	for i := range conns {
+		conns[i] = dial(t, append(c.Sidecars, third)[i%3].Redis)
+	}
+	overloaded := 0
+	for i, reply := range askTogether(t, conns, func(i int) []string { return []string{"HGET", fmt.Sprintf("user:%d", 2500+i), "id"} }) {
+		switch {
+		case strings.HasPrefix(reply, "-OVERLOADED "):
+			overloaded++
+		case reply != strconv.Itoa(2500+i):
+			t.Errorf("user:%d: %s", 2500+i, reply)
+		}
+	}
+	cancel()
+	watch.Wait()
+	t.Logf("at most %d and %d sessions of 64; %d of 200 readers were shed", most[0].Load(), most[1].Load(), overloaded)
+	for i := range most {
+		if n := most[i].Load(); n > 64 || n < 30 {
+			t.Errorf("%d sessions of shard s%d; the budget is 64, and the pressure should have used half of it", n, i+1)
+		}
+	}
+}
