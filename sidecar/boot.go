@@ -73,6 +73,36 @@ func (s *Sidecar) bootstrap(ctx context.Context) (*topology.Topology, error) {
 	return topology.Bootstrap(caches, shards)
 }
 
+// warnOfDifferences tells the operator whose changes of the configuration have no effect: a topology that exists counts.
+func (s *Sidecar) warnOfDifferences(t *topology.Topology) {
+	configured := map[string]bool{}
+	for _, c := range s.cfg.Caches {
+		configured["cache server "+c.Name] = true
+		if i := t.CacheIndex(c.Name); i < 0 || t.Caches[i].Addr != c.Addr || t.Caches[i].Weight != uint32(c.Weight) {
+			s.log.Warn("the configuration of a cache server is not the cluster's, which counts", "server", c.Name)
+		}
+	}
+	for _, sh := range s.cfg.Shards {
+		configured["shard "+sh.Name] = true
+		if i := t.ShardIndex(sh.Name); i < 0 || t.Shards[i].Weight != uint32(sh.Weight) || t.Shards[i].MaxConnections != sh.MaxConnections {
+			s.log.Warn("the configuration of a shard is not the cluster's, which counts", "shard", sh.Name)
+		}
+	}
+	for _, c := range t.Caches {
+		if !configured["cache server "+c.Name] {
+			s.log.Info("the cluster has a cache server that the configuration does not list", "server", c.Name)
+		}
+	}
+	for _, sh := range t.Shards {
+		if !configured["shard "+sh.Name] {
+			s.log.Info("the cluster has a shard that the configuration does not list", "shard", sh.Name)
+		}
+	}
+	if s.cfg.Consistency == "bounded" && len(t.Shards) > 0 {
+		s.log.Info("consistency: bounded acts as strict in this version: a write whose cached copy cannot be put out of reach is refused")
+	}
+}
+
 // setUpShards installs what ringside needs on every shard and checks the tables. A shard that does not answer is left for its keeper; what is
 // wrong with one that does is an error that says where in the configuration its cause stands.
 func (s *Sidecar) setUpShards(ctx context.Context, t *topology.Topology) error {

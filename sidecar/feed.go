@@ -27,6 +27,9 @@ type feed struct {
 	apply    func(t *topology.Topology) // brings servers and pools in line; before t is published
 	file     string
 	log      *slog.Logger
+	// patience is how long an operation that was refused by a shard waits for a change that may let it through: a little longer than
+	// a shard is held in one phase.
+	patience time.Duration
 
 	wakeup chan struct{}
 
@@ -49,8 +52,6 @@ const (
 	adoptEvery = 3 * time.Second
 	// feedTimeout bounds one question to the catalog, a shard or a cache server.
 	feedTimeout = 2 * time.Second
-	// awaitFor is how long an operation that was refused by a shard waits for a change that may let it through.
-	awaitFor = 1500 * time.Millisecond
 )
 
 func newFeed() *feed {
@@ -74,7 +75,7 @@ func (f *feed) changed() <-chan struct{} {
 
 // await waits for a change, for a moment; false: there was none.
 func (f *feed) await(ctx context.Context, changed <-chan struct{}) bool {
-	timer := time.NewTimer(awaitFor)
+	timer := time.NewTimer(f.patience)
 	defer timer.Stop()
 	select {
 	case <-changed:
@@ -176,6 +177,9 @@ func (f *feed) step(ctx context.Context) time.Duration {
 			again = 500 * time.Millisecond // whoever had the news could not be asked
 		}
 	}
+	if f.meetUnknown(ctx) {
+		again = min(again, time.Second)
+	}
 	if f.adopt(ctx) {
 		again = min(again, time.Second)
 	}
@@ -260,6 +264,32 @@ func (f *feed) publish(t *topology.Topology) {
 
 func hintOf(t *topology.Topology) membership.Hint {
 	return membership.Hint{Epoch: t.Epoch, Digest: t.Digest().String()}
+}
+
+// meetUnknown asks the servers that may hold no rows yet for their run_id: nobody else connects to them for a row. It reports whether
+// there are any.
+func (f *feed) meetUnknown(ctx context.Context) (some bool) {
+	t := f.topology.Current()
+	if f.catalog == nil || len(t.Shards) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range t.Caches {
+		if t.Caches[i].RunID != "" {
+			continue
+		}
+		some = true
+		name := t.Caches[i].Name
+		wg.Go(func() {
+			if runID, err := f.servers.Probe(ctx, name); err == nil {
+				f.remember(name, runID)
+			}
+		})
+	}
+	wg.Wait()
+	return some
 }
 
 // adopt brings the incarnations of cache servers that were met and that the topology does not name into it, under new generations.

@@ -189,6 +189,9 @@ func (r *rows) writeOnce(ctx context.Context, op keyspace.Op, out *keyspace.Outc
 		// when the phase ends; until then the write could not be acknowledged.
 		return &shard.StaleViewError{Shard: p.shard, View: p.view}
 	}
+	if err := r.fleet.Down(p.shard); err != nil {
+		return err // before the cached copy is put out of reach: readers may have nothing else
+	}
 	var refs []cache.Ref
 	if p.generation != 0 {
 		refs = []cache.Ref{r.entry(p, &op.Key)}

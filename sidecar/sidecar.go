@@ -81,7 +81,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	s.members = &members{gossip: s.gossip, fleet: s.fleet, topology: s.topology}
 	*s.feed = feed{
 		topology: s.topology, catalog: s.catalog, fleet: s.fleet, servers: s.servers, gossip: s.gossip, apply: s.apply,
-		file: s.topologyFile(), log: log, wakeup: s.feed.wakeup, change: s.feed.change, met: s.feed.met, adopted: s.feed.adopted,
+		file: s.topologyFile(), log: log, patience: holdFor(cfg.ViewTTL) + 2*keeperPause, wakeup: s.feed.wakeup, change: s.feed.change, met: s.feed.met, adopted: s.feed.adopted,
 	}
 	s.fleet.OnView(s.feed.onView)
 	s.servers.OnIncarnation(s.feed.onIncarnation)
@@ -141,6 +141,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	group.Go(func() error { return s.admin.Run(background) })
 	t, err := s.firstTopology(ctx)
 	if err == nil {
+		s.warnOfDifferences(t)
 		s.feed.publish(t)
 		group.Go(func() error { return s.fleet.Run(background) })
 		err = s.setUpShards(ctx, t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"ringside/cache"
 	"ringside/sidecar"
 	"ringside/sidecar/config"
 )
@@ -23,6 +24,7 @@ func (c *serveCmd) Run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
+	cache.LogRedis(log)
 	s, err := sidecar.New(cfg, buildVersion().Version, log)
 	if err != nil {
 		return err

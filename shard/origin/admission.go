@@ -132,6 +132,13 @@ func (a *admission) resize(capacity int) {
 	a.admitNext()
 }
 
+// refusing returns the error that requests are refused with at once; nil when they are not.
+func (a *admission) refusing() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.down
+}
+
 // refuse makes every request, waiting or to come, fail at once with err, until admit.
 func (a *admission) refuse(err error) {
 	a.mu.Lock()

@@ -194,6 +194,16 @@ func (f *Fleet) wordLocked(name string) *word {
 	return w
 }
 
+// Down returns the *shard.DownError that requests to a shard are refused with at once while it is known to be down; nil when it is not known
+// to be. Any goroutine; never blocks.
+func (f *Fleet) Down(name string) error {
+	p, err := f.pool(name)
+	if err != nil {
+		return err
+	}
+	return p.admission.refusing()
+}
+
 // Poke asks the shard for its view now, for instance because gossip hinted at a new one. It does not wait for the answer.
 func (f *Fleet) Poke(name string) {
 	if p, err := f.pool(name); err == nil {

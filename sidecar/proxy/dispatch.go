@@ -69,7 +69,7 @@ func keyHandler(info *resp.CommandInfo) handler {
 		return (*worker).mset
 	case "del", "unlink", "exists", "touch":
 		return (*worker).countKeys
-	case "migrate":
+	case "migrate", "watch":
 		return (*worker).refuse
 	}
 	switch info.Class {
@@ -257,7 +257,7 @@ func whySenseless(name string) string {
 	case "expire", "pexpire", "expireat", "pexpireat", "persist", "getex", "setex", "psetex":
 		return "; the life of its cached copy is the keyspace's ttl, and the row itself does not expire"
 	}
-	return "; rows take GET, MGET, EXISTS, STRLEN, TYPE, TTL, PTTL, HGETALL, HGET, HMGET, HEXISTS, HKEYS, HVALS, HLEN, SET, HSET, HINCRBY, DEL and UNLINK"
+	return "; rows take GET, MGET, EXISTS, TOUCH, STRLEN, TYPE, TTL, PTTL, HGETALL, HGET, HMGET, HEXISTS, HKEYS, HVALS, HLEN, SET, HSET, HMSET, HINCRBY, DEL and UNLINK"
 }
 
 // printable is a key as it may stand in an error reply.

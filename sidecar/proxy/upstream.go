@@ -28,12 +28,15 @@ type upstream struct {
 	dialing bool         // resolving or connecting
 	calls   callQueue
 	scanner resp.Scanner
-	timer   *evloop.Timer // runs while calls wait
-	runID   string        // of the server at the other end; empty until it has said
-	pause   time.Duration // before the next attempt to connect
-	retryAt time.Time
-	lastErr error
-	retired bool // no longer in the topology: closes when it owes nothing
+	// relayLeft is how much is still to come of the value that is being passed on in pieces, to the request of the oldest call.
+	relayLeft int
+	timer     *evloop.Timer // runs while calls wait
+	runID     string        // of the server at the other end; empty until it has said
+	pause     time.Duration // before the next attempt to connect
+	retryAt   time.Time
+	lastErr   error
+	doubted   bool // it timed out: rows do not wait for it again before it has answered a handshake
+	retired   bool // no longer in the topology: closes when it owes nothing
 
 	refusals int // attempts to connect that failed: a name's next address is tried after each
 }
@@ -206,12 +209,24 @@ func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 	w.turn()
 	consumed := 0
 	for consumed < len(in) {
+		if u.relayLeft > 0 {
+			n, ok := u.relay(in[consumed:])
+			consumed += n
+			if !ok {
+				c.Close(errFraming)
+				return consumed
+			}
+			continue
+		}
 		n, err := u.scanner.Next(in[consumed:])
 		if err != nil {
 			c.Close(err)
 			return consumed
 		}
 		if n == 0 {
+			if u.beginRelay(in[consumed:], u.scanner.Want()) {
+				continue
+			}
 			c.Want(u.scanner.Want())
 			return consumed
 		}
@@ -253,6 +268,7 @@ func (u *upstream) shake(step int32, frame []byte) error {
 			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
 		}
 		u.pause = 0
+		u.doubted = false
 		// A user who may not ask stays without: then no entry of this server counts.
 		if u.runID = runIDOf(frame); u.runID != "" {
 			u.worker.server.deps.OnIncarnation(u.name, u.runID)
@@ -291,6 +307,10 @@ func (u *upstream) OnClose(_ *evloop.Conn, err error) {
 func (u *upstream) lost(err error) {
 	failed := u.calls
 	wasOpen := !u.dialing
+	if u.relayLeft > 0 {
+		u.relayLeft = 0
+		u.worker.cutRelayed(failed.pop().request)
+	}
 	u.conn, u.dialing, u.early, u.runID, u.calls, u.lastErr = nil, false, nil, "", callQueue{}, err
 	if u.timer != nil {
 		u.timer.Stop()
@@ -298,6 +318,9 @@ func (u *upstream) lost(err error) {
 	}
 	if !wasOpen {
 		u.refusals++
+	}
+	if isTimeout(err) {
+		u.doubted = true
 	}
 	if !u.retired && (failed.len() > 0 || !wasOpen) {
 		if u.pause == 0 && err != evloop.ErrLoopStopped {
@@ -313,6 +336,12 @@ func (u *upstream) lost(err error) {
 			u.worker.refused(c, &CacheDownError{Server: u.name, Err: err, Sent: wasOpen})
 		}
 	}
+}
+
+// isTimeout reports whether a server failed by not answering, rather than by ending the connection.
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return err == errReplyTimeout || ok && timeout.Timeout()
 }
 
 // retire lets go of a server that is no longer in the topology, after it has answered.

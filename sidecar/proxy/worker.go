@@ -124,7 +124,7 @@ func (w *worker) entry(k *keyspace.Key, proto int) (server uint16, u *upstream, 
 		return 0, nil, false
 	}
 	server, u, err := w.owner(k.CacheVnode, proto)
-	if err != nil || u.runID != "" && !u.entryUsable(t.Caches[server].RunID) {
+	if err != nil || u.doubted || u.runID != "" && !u.entryUsable(t.Caches[server].RunID) {
 		return 0, nil, false
 	}
 	w.name = cache.AppendName(w.name[:0], generation, t.Flush(k.ShardVnode), k.Text)
