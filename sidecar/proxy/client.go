@@ -37,11 +37,7 @@ type client struct {
 // linger is how long a connection that we close waits for the peer to take its last reply.
 const linger = time.Second
 
-var (
-	errQuit       = errors.New("client quit")
-	errOutput     = errors.New("client does not read its replies")
-	errPeerClosed = errors.New("client closed the connection")
-)
+var errOutput = errors.New("client does not read its replies")
 
 // OnOpen implements evloop.Handler.
 func (cl *client) OnOpen(c *evloop.Conn) {

@@ -70,6 +70,9 @@ func (c Config) Validate() error {
 			return fmt.Errorf("proxy: %s is %d, must be above 0", p.name, p.n)
 		}
 	}
+	if err := c.Limits.Validate(); err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
 	if c.OutputHard < c.OutputSoft {
 		return fmt.Errorf("proxy: OutputHard (%d) is below OutputSoft (%d)", c.OutputHard, c.OutputSoft)
 	}

@@ -31,7 +31,6 @@ func (e *WrittenError) Unwrap() error { return e.Err }
 
 var (
 	errNoCacheServer  = errors.New("no cache server owns this key: none is active with a weight above 0")
-	errNoShard        = errors.New("no shard owns this row")
 	errManyRequests   = errors.New("too many requests wait for the cache server")
 	errManyRowOps     = errors.New("too many misses and writes are under way in this sidecar")
 	errReplyTimeout   = errors.New("no reply in time")

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net"
-	"strings"
 	"sync"
 	"testing"
 
@@ -15,7 +14,6 @@ type fakeServer struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	seen  []string // requests, the handshake's left out
 }
 
 // fakeRunID is the incarnation that a fake server says it is.
@@ -89,7 +87,7 @@ func (s *fakeServer) serve(c net.Conn, answer func(args []string) string) {
 			in = in[n:]
 			reply := answer(args)
 			if reply == "" {
-				reply = s.usual(args)
+				reply = usual(args)
 			}
 			switch reply {
 			case closeIt:
@@ -106,7 +104,7 @@ func (s *fakeServer) serve(c net.Conn, answer func(args []string) string) {
 	}
 }
 
-func (s *fakeServer) usual(args []string) string {
+func usual(args []string) string {
 	switch args[0] {
 	case "HELLO":
 		return "%1\r\n+proto\r\n:3\r\n"
@@ -115,9 +113,6 @@ func (s *fakeServer) usual(args []string) string {
 	case "AUTH":
 		return "+OK\r\n"
 	}
-	s.mu.Lock()
-	s.seen = append(s.seen, strings.Join(args, " "))
-	s.mu.Unlock()
 	return "+OK\r\n"
 }
 
@@ -128,11 +123,4 @@ func (s *fakeServer) cut() {
 	for c := range s.conns {
 		_ = c.Close() // what is being served sees it
 	}
-}
-
-// asked returns the requests that got the usual answer.
-func (s *fakeServer) asked() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.seen...)
 }
