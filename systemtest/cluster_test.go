@@ -32,6 +32,13 @@ type cluster struct {
 	dir     string // of output
 	output  string // file with all that was printed
 	stopped bool
+	logs    map[string]*statements // of the shards, as far as they were read
+}
+
+// statements is what was read of a shard's log.
+type statements struct {
+	offset int64
+	loads  int
 }
 
 // startCluster starts a cluster on ports that are free.
@@ -343,30 +350,49 @@ const shardLog = "shard.log"
 // carried out, and a marker that is logged later shows that everything before it is in the file.
 func (c *cluster) loads(t *testing.T) int {
 	t.Helper()
+	if c.logs == nil {
+		c.logs = map[string]*statements{}
+	}
 	n := 0
 	for _, s := range c.Shards {
-		marker := fmt.Sprintf("marker-%d", rand.Int64())
-		conn, err := pgx.Connect(t.Context(), s.DSN())
-		if err != nil {
-			t.Fatal(err)
+		if c.logs[s.Name] == nil {
+			c.logs[s.Name] = &statements{}
 		}
-		execute(t, conn, "select '"+marker+"'")
-		if err := conn.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		var log []byte
-		eventually(t, 10*time.Second, "the marker in the log of "+s.Name, func() bool {
-			var err error
-			if log, err = os.ReadFile(filepath.Join(c.Dir, s.Name, "log", shardLog)); err != nil {
-				t.Fatal(err)
-			}
-			return bytes.Contains(log, []byte(marker))
-		})
-		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "execute ") && strings.Contains(line, "row_to_json(t.*)") {
-				n++
-			}
-		}
+		n += c.logs[s.Name].read(t, s.DSN(), filepath.Join(c.Dir, s.Name, "log", shardLog))
 	}
 	return n
+}
+
+// read reads on up to a marker and returns the number of loads in the whole log.
+func (l *statements) read(t *testing.T, dsn, path string) int {
+	t.Helper()
+	marker := fmt.Sprintf("marker-%d", rand.Int64())
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, conn, "select '"+marker+"'")
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var more []byte
+	eventually(t, 10*time.Second, "the marker in "+path, func() bool {
+		if more, err = io.ReadAll(io.NewSectionReader(file, l.offset, 1<<30)); err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Contains(more, []byte(marker))
+	})
+	more = more[:bytes.Index(more, []byte(marker))]
+	l.offset += int64(len(more))
+	for line := range strings.Lines(string(more)) {
+		if strings.Contains(line, "execute ") && strings.Contains(line, "row_to_json(t.*)") {
+			l.loads++
+		}
+	}
+	return l.loads
 }
