@@ -76,7 +76,7 @@ func TestBusyIsNotDown(t *testing.T) {
 	for i := range 12 {
 		group.Go(func() {
 			reg := new(row)
-			err := s.Write(ctxb, []Ref{{"c1", "rs:1.0:" + strconv.Itoa(i)}}, reg.writer)
+			err := s.Write(ctxb, []Ref{{Server: "c1", Name: "rs:1.0:" + strconv.Itoa(i)}}, reg.writer)
 			if _, ok := errors.AsType[*ServerError](err); !ok {
 				t.Errorf("%v", err)
 			}

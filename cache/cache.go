@@ -13,6 +13,9 @@ import (
 type Ref struct {
 	Server string // name of the cache server; empty: there is none, the row is read without a cache
 	Name   string // see AppendName; empty: the row is read for each caller alone
+	// RunID is the process by which Name was worked out: Name means nothing on another one. Servers and topology cannot change in the same
+	// moment, so each Ref says for itself what it was made for. Empty: whatever process the server is configured for.
+	RunID string
 }
 
 // Source is where a value came from.

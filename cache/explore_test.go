@@ -57,7 +57,7 @@ func (st *storm) ref(i int) Ref {
 	if rand.N(20) == 0 {
 		server = "c9" // cannot be reached
 	}
-	return Ref{server, fmt.Sprintf("rs:1.0:%d", i)}
+	return Ref{Server: server, Name: fmt.Sprintf("rs:1.0:%d", i)}
 }
 
 func (st *storm) read(s *sidecar) {
@@ -90,7 +90,7 @@ func (st *storm) read(s *sidecar) {
 func (st *storm) write(s *sidecar) {
 	i := rand.N(len(st.rows))
 	var v int64
-	err := s.Write(ctxb, []Ref{{"c1", fmt.Sprintf("rs:1.0:%d", i)}}, func(_ context.Context, poisoned func() error) error {
+	err := s.Write(ctxb, []Ref{{Server: "c1", Name: fmt.Sprintf("rs:1.0:%d", i)}}, func(_ context.Context, poisoned func() error) error {
 		if err := poisoned(); err != nil {
 			return err
 		}

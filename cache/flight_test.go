@@ -32,7 +32,7 @@ func lateJoiner(t *testing.T, a, b *sidecar, ref Ref, reg *row, mayFill bool) Va
 		first <- v
 	}()
 	<-loaded
-	if err := b.Write(ctxb, []Ref{{ref.Server, "rs:1.0:k"}}, reg.writer); err != nil {
+	if err := b.Write(ctxb, []Ref{{Server: ref.Server, Name: "rs:1.0:k"}}, reg.writer); err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan Value, 1)
@@ -61,11 +61,11 @@ func TestNobodyIsGivenALoadThatIsOlderThanHisCall(t *testing.T) {
 		before  []byte // what the first reader finds
 		mayFill bool
 	}{
-		"the write took the lease":     {Ref{"c1", "rs:1.0:k"}, nil, true},
-		"the load went past a lease":   {Ref{"c1", "rs:1.0:k"}, AppendLease(nil, Token{9}), true},
-		"the load went past poison":    {Ref{"c1", "rs:1.0:k"}, AppendPoison(nil, Token{9}), true},
-		"the shard had another view":   {Ref{"c1", "rs:0.0:k"}, nil, false},
-		"the server cannot be reached": {Ref{"c2", "rs:1.0:k"}, nil, true},
+		"the write took the lease":     {Ref{Server: "c1", Name: "rs:1.0:k"}, nil, true},
+		"the load went past a lease":   {Ref{Server: "c1", Name: "rs:1.0:k"}, AppendLease(nil, Token{9}), true},
+		"the load went past poison":    {Ref{Server: "c1", Name: "rs:1.0:k"}, AppendPoison(nil, Token{9}), true},
+		"the shard had another view":   {Ref{Server: "c1", Name: "rs:0.0:k"}, nil, false},
+		"the server cannot be reached": {Ref{Server: "c2", Name: "rs:1.0:k"}, nil, true},
 	} {
 		for _, rule := range []bool{true, false} {
 			reg := new(row)
@@ -100,7 +100,7 @@ func TestNobodyIsGivenAFillThatIsOlderThanHisCall(t *testing.T) {
 	r := realredis.T(t)
 	for _, rule := range []bool{true, false} {
 		for _, step := range []string{"fill", "ask"} {
-			reg, ref := new(row), Ref{"c1", "rs:1.0:k"}
+			reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k"}
 			a, b := newSidecar(t, testConfig(), r), newSidecar(t, testConfig(), r)
 			if !rule {
 				a.serves = func(_, _ uint64) bool { return true }
@@ -154,7 +154,7 @@ func TestNobodyIsGivenAFillThatIsOlderThanHisCall(t *testing.T) {
 // TestLocalWriteDetachesTheFlight: who reads after a write does not wait for a load from before it (and would get it too late).
 func TestLocalWriteDetachesTheFlight(t *testing.T) {
 	s := newSidecar(t, testConfig(), realredis.T(t))
-	ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+	ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 	loaded, goOn := make(chan struct{}), make(chan struct{})
 	first := make(chan Value, 1)
 	go func() {
@@ -188,7 +188,7 @@ func TestLocalWriteDetachesTheFlight(t *testing.T) {
 
 func TestErrorsAreNotGivenToLateCallers(t *testing.T) {
 	s := newSidecar(t, testConfig(), realredis.T(t))
-	ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+	ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 	loading, goOn := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
 	go func() {

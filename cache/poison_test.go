@@ -39,7 +39,7 @@ func TestAWriterThatDiesIsCoveredWhileOthersCome(t *testing.T) {
 		if !rule {
 			a.scripts.poison, b.scripts.poison = newScript(onePoison), newScript(onePoison)
 		}
-		ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+		ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 		dying := a.newWrite(ctxb, []Ref{ref})
 		if err := dying.poison(); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestAWriterThatDiesIsCoveredWhileOthersCome(t *testing.T) {
 func TestOverlappingWritesOfOneRow(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+	ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 	err := s.Write(ctxb, []Ref{ref}, func(ctx context.Context, poisoned func() error) error {
 		if err := poisoned(); err != nil {
 			return err
@@ -100,7 +100,7 @@ func TestEachWriterEndsByItself(t *testing.T) {
 	short, long := testConfig(), testConfig()
 	short.PoisonTTL, short.WriteTimeout = 500*time.Millisecond, 50*time.Millisecond
 	a, b := newSidecar(t, short, r), newSidecar(t, long, r)
-	ref := Ref{"c1", "rs:1.0:k"}
+	ref := Ref{Server: "c1", Name: "rs:1.0:k"}
 	poison := func(s *sidecar) *write {
 		w := s.newWrite(ctxb, []Ref{ref})
 		t.Cleanup(w.close)
@@ -143,7 +143,7 @@ func TestEachWriterEndsByItself(t *testing.T) {
 func TestACrowdOfWritersIsBounded(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	ref := Ref{"c1", "rs:1.0:k"}
+	ref := Ref{Server: "c1", Name: "rs:1.0:k"}
 	const merged = 11 // the ten that there is no room for, and the place that they share
 	var all []*write
 	var lastMerged time.Time
@@ -183,7 +183,7 @@ func TestACrowdOfWritersIsBounded(t *testing.T) {
 func TestAFullServerCanBeCleaned(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+	ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 	other := s.newWrite(ctxb, []Ref{ref})
 	defer other.close()
 	if err := other.poison(); err != nil {

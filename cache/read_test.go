@@ -27,7 +27,7 @@ func TestColdReadersLoadOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 50 {
 			wg.Go(func() {
-				v, err := sides[i%len(sides)].Read(ctxb, Ref{"c1", "rs:1.0:" + name}, aMinute, 0, func(context.Context) (Loaded, error) {
+				v, err := sides[i%len(sides)].Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:" + name}, aMinute, 0, func(context.Context) (Loaded, error) {
 					time.Sleep(20 * time.Millisecond)
 					return reg.load(), nil
 				})
@@ -45,7 +45,7 @@ func TestColdReadersLoadOnce(t *testing.T) {
 
 func TestFirstCallersCancelFailsNobodyElse(t *testing.T) {
 	s := newSidecar(t, testConfig(), realredis.T(t))
-	ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+	ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 	loading, goOn := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctxb)
 	first := make(chan error)
@@ -83,7 +83,7 @@ func TestReadManyKeepsOrderAndLoadsTogether(t *testing.T) {
 	var items []Item
 	for i := range 60 {
 		server := "c" + strconv.Itoa(1+i%2)
-		items = append(items, Item{Ref: Ref{server, "rs:1.0:" + strconv.Itoa(i%50)}, TTL: aMinute, NegTTL: aMinute}) // ten come twice
+		items = append(items, Item{Ref: Ref{Server: server, Name: "rs:1.0:" + strconv.Itoa(i%50)}, TTL: aMinute, NegTTL: aMinute}) // ten come twice
 	}
 	var loads, rows atomic.Int32
 	failing := errors.New("this row's shard is down")
@@ -149,7 +149,7 @@ func TestReadOfEachEntry(t *testing.T) {
 		{"empty", []byte{}, Filled, "0", KindValue},
 	} {
 		db.Set(ctxb, "rs:1.0:k", tc.entry, aMinute)
-		v, err := s.Read(ctxb, Ref{"c1", "rs:1.0:k"}, aMinute, 0, new(row).loader)
+		v, err := s.Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:k"}, aMinute, 0, new(row).loader)
 		if err != nil || v.Source != tc.source || string(v.Body) != tc.body || v.Found != (tc.body != "") {
 			t.Errorf("%s: %q %s %v", tc.why, v.Body, v.Source, err)
 		}
@@ -159,7 +159,7 @@ func TestReadOfEachEntry(t *testing.T) {
 	}
 	db.Del(ctxb, "rs:1.0:k")
 	db.LPush(ctxb, "rs:1.0:k", "x")
-	v, err := s.Read(ctxb, Ref{"c1", "rs:1.0:k"}, aMinute, 0, new(row).loader)
+	v, err := s.Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:k"}, aMinute, 0, new(row).loader)
 	if err != nil || v.Source != Filled {
 		t.Errorf("another type: %s, %v", v.Source, err)
 	}
@@ -174,7 +174,7 @@ func TestLeaseOfADeadReaderExpires(t *testing.T) {
 	cfg.LeaseWait = time.Second
 	s, db := newSidecar(t, cfg, r), admin(t, r)
 	db.Set(ctxb, "rs:1.0:k", AppendLease(nil, Token{9}), 100*time.Millisecond)
-	v, err := s.Read(ctxb, Ref{"c1", "rs:1.0:k"}, aMinute, 0, new(row).loader)
+	v, err := s.Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:k"}, aMinute, 0, new(row).loader)
 	if err != nil || v.Source != Filled {
 		t.Errorf("%s, %v", v.Source, err)
 	}
@@ -195,7 +195,7 @@ func TestWhatIsNotCachedGivesTheLeaseBack(t *testing.T) {
 		{"the load failed", aMinute, aMinute, Loaded{}, errors.New("shard is down")},
 		{"the row failed", aMinute, aMinute, Loaded{Err: errors.New("shard is down")}, nil},
 	} {
-		v, err := s.Read(ctxb, Ref{"c1", "rs:1.0:k"}, tc.ttl, tc.negTTL, func(context.Context) (Loaded, error) { return tc.loaded, tc.err })
+		v, err := s.Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:k"}, tc.ttl, tc.negTTL, func(context.Context) (Loaded, error) { return tc.loaded, tc.err })
 		if failed := tc.err != nil || tc.loaded.Err != nil; (err != nil) != failed || v.Found != tc.loaded.Found || !failed && v.Source != Bypassed {
 			t.Errorf("%s: %+v, %v", tc.why, v, err)
 		}
@@ -210,7 +210,7 @@ func TestLifeIsJitteredAndNeverLonger(t *testing.T) {
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
 	lives := make(map[time.Duration]bool)
 	for i := range 30 {
-		ref := Ref{"c1", "rs:1.0:" + strconv.Itoa(i)}
+		ref := Ref{Server: "c1", Name: "rs:1.0:" + strconv.Itoa(i)}
 		if _, err := s.Read(ctxb, ref, 100*time.Second, 10*time.Second, func(context.Context) (Loaded, error) {
 			return Loaded{Found: i%2 == 0, MayFill: true}, nil
 		}); err != nil {
@@ -249,7 +249,7 @@ func TestReadWithoutAServer(t *testing.T) {
 
 func TestLoadThatBreaksItsRuleIsAnError(t *testing.T) {
 	s := newSidecar(t, testConfig(), realredis.T(t))
-	for _, res := range s.ReadMany(ctxb, []Item{{Ref: Ref{"c1", "a"}}, {Ref: Ref{"c1", "b"}}},
+	for _, res := range s.ReadMany(ctxb, []Item{{Ref: Ref{Server: "c1", Name: "a"}}, {Ref: Ref{Server: "c1", Name: "b"}}},
 		func(context.Context, []int) ([]Loaded, error) { return make([]Loaded, 1), nil }) {
 		if !errors.Is(res.Err, errLoadShort) {
 			t.Errorf("%+v", res)
@@ -262,7 +262,7 @@ func TestCloseEndsReads(t *testing.T) {
 	loading := make(chan struct{})
 	got := make(chan error)
 	go func() {
-		_, err := s.Read(ctxb, Ref{"c1", "k"}, aMinute, 0, func(ctx context.Context) (Loaded, error) {
+		_, err := s.Read(ctxb, Ref{Server: "c1", Name: "k"}, aMinute, 0, func(ctx context.Context) (Loaded, error) {
 			close(loading)
 			<-ctx.Done()
 			return Loaded{}, ctx.Err()
@@ -274,7 +274,7 @@ func TestCloseEndsReads(t *testing.T) {
 	if err := <-got; !errors.Is(err, ErrClosed) {
 		t.Errorf("under way: %v", err)
 	}
-	if _, err := s.Read(ctxb, Ref{"c1", "k"}, aMinute, 0, new(row).loader); !errors.Is(err, ErrClosed) {
+	if _, err := s.Read(ctxb, Ref{Server: "c1", Name: "k"}, aMinute, 0, new(row).loader); !errors.Is(err, ErrClosed) {
 		t.Errorf("later: %v", err)
 	}
 }
@@ -282,12 +282,12 @@ func TestCloseEndsReads(t *testing.T) {
 func TestEndedContextFailsOnlyWhatIsMissing(t *testing.T) {
 	s := newSidecar(t, testConfig(), realredis.T(t))
 	wantValue := func(r Result) bool { return r.Err == nil && string(r.Body) == "0" }
-	if _, err := s.Read(ctxb, Ref{"c1", "warm"}, aMinute, 0, new(row).loader); err != nil {
+	if _, err := s.Read(ctxb, Ref{Server: "c1", Name: "warm"}, aMinute, 0, new(row).loader); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(ctxb)
 	release := make(chan struct{})
-	results := s.ReadMany(ctx, []Item{{Ref: Ref{"c1", "warm"}, TTL: aMinute}, {Ref: Ref{"c1", "cold"}, TTL: aMinute}},
+	results := s.ReadMany(ctx, []Item{{Ref: Ref{Server: "c1", Name: "warm"}, TTL: aMinute}, {Ref: Ref{Server: "c1", Name: "cold"}, TTL: aMinute}},
 		func(context.Context, []int) ([]Loaded, error) {
 			cancel()
 			<-release
@@ -297,7 +297,7 @@ func TestEndedContextFailsOnlyWhatIsMissing(t *testing.T) {
 	if !wantValue(results[0]) || !errors.Is(results[1].Err, context.Canceled) {
 		t.Errorf("%+v", results)
 	}
-	if r := s.ReadMany(ctx, []Item{{Ref: Ref{"c1", "warm"}}}, nil); !errors.Is(r[0].Err, context.Canceled) {
+	if r := s.ReadMany(ctx, []Item{{Ref: Ref{Server: "c1", Name: "warm"}}}, nil); !errors.Is(r[0].Err, context.Canceled) {
 		t.Errorf("with an ended context: %+v", r)
 	}
 }
@@ -309,9 +309,9 @@ func TestWaitingForOthersGoesOnBesideALoad(t *testing.T) {
 	cfg := testConfig()
 	cfg.LeaseWait = 2 * time.Second
 	s, db := newSidecar(t, cfg, r), admin(t, r)
-	theirs := Ref{"c1", "rs:1.0:theirs"}
+	theirs := Ref{Server: "c1", Name: "rs:1.0:theirs"}
 	db.Set(ctxb, theirs.Name, AppendLease(nil, Token{9}), aMinute)
-	items := []Item{{Ref: Ref{"c1", "rs:1.0:ours"}, TTL: aMinute}, {Ref: theirs, TTL: aMinute}}
+	items := []Item{{Ref: Ref{Server: "c1", Name: "rs:1.0:ours"}, TTL: aMinute}, {Ref: theirs, TTL: aMinute}}
 	results := s.ReadMany(ctxb, items, func(_ context.Context, idx []int) ([]Loaded, error) {
 		if len(idx) != 1 || idx[0] != 0 {
 			t.Errorf("asked for %v", idx)

@@ -118,7 +118,7 @@ func TestScriptsSurviveScriptFlush(t *testing.T) {
 	db := admin(t, r)
 	reg := new(row)
 	for i := range 3 {
-		ref := Ref{"c1", "rs:1.0:k"}
+		ref := Ref{Server: "c1", Name: "rs:1.0:k"}
 		if err := s.Write(ctxb, []Ref{ref}, reg.writer); err != nil {
 			t.Fatal(err)
 		}

@@ -129,6 +129,19 @@ func (s *Servers) acquire(name string) *server {
 	return srv
 }
 
+// of returns the server that r may be used on. The error says why there is none.
+func (s *Servers) of(r Ref) (*server, error) {
+	srv := s.acquire(r.Server)
+	if srv == nil {
+		return nil, ErrUnknownServer
+	}
+	if r.RunID != "" && r.RunID != srv.cfg.RunID {
+		s.release(srv)
+		return nil, &IncarnationError{Server: r.Server, Want: r.RunID, Got: srv.cfg.RunID}
+	}
+	return srv, nil
+}
+
 func (s *Servers) release(srv *server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

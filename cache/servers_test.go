@@ -44,7 +44,7 @@ func TestAReturnedServerIsNotUsedUntilItIsNamed(t *testing.T) {
 			s, db := newSidecar(t, testConfig(), r), admin(t, r)
 			var heard told
 			s.servers.OnIncarnation(heard.tell)
-			old, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+			old, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 			v, err := s.Read(ctxb, old, aMinute, 0, reg.loader)
 			wantVersion(t, v, err, 0)
 			if keepsData {
@@ -92,7 +92,7 @@ func TestAReturnedServerIsNotUsedUntilItIsNamed(t *testing.T) {
 				v, err = s.Read(ctxb, old, aMinute, 0, reg.loader)
 				wantVersion(t, v, err, 0)
 			}
-			fresh := Ref{"c1", "rs:2.0:k"}
+			fresh := Ref{Server: "c1", Name: "rs:2.0:k"}
 			v, err = s.Read(ctxb, fresh, aMinute, 0, reg.loader)
 			wantVersion(t, v, err, 1)
 			if v.Source != Filled {
@@ -106,7 +106,7 @@ func TestAReturnedServerIsNotUsedUntilItIsNamed(t *testing.T) {
 func TestCleanStaysWithTheProcessThatWasPoisoned(t *testing.T) {
 	r := realredis.T(t)
 	s, reg := newSidecar(t, testConfig(), r), new(row)
-	err := s.Write(ctxb, []Ref{{"c1", "rs:1.0:k"}}, func(ctx context.Context, poisoned func() error) error {
+	err := s.Write(ctxb, []Ref{{Server: "c1", Name: "rs:1.0:k"}}, func(ctx context.Context, poisoned func() error) error {
 		err := reg.writer(ctx, poisoned)
 		r.Kill()
 		if err := r.Restart(ctxb); err != nil {
@@ -136,7 +136,7 @@ func TestNoProcessNamedYet(t *testing.T) {
 	if err := s.servers.Apply([]ServerConfig{conf}); err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.Read(ctxb, Ref{"c1", "k"}, aMinute, 0, reg.loader)
+	v, err := s.Read(ctxb, Ref{Server: "c1", Name: "k"}, aMinute, 0, reg.loader)
 	wantVersion(t, v, err, 0)
 	if id := runIDOf(t, r); v.Source != Bypassed || heard.of("c1") != id {
 		t.Errorf("%s, heard %q of %q", v.Source, heard.of("c1"), id)
@@ -157,7 +157,7 @@ func TestNoProcessNamedYet(t *testing.T) {
 func TestAServerThatDoesNotAnswerIsDoneWithout(t *testing.T) {
 	r := realredis.T(t)
 	s, reg := newSidecar(t, testConfig(), r), new(row)
-	ref := Ref{"c1", "rs:1.0:k"}
+	ref := Ref{Server: "c1", Name: "rs:1.0:k"}
 	v, err := s.Read(ctxb, ref, aMinute, 0, reg.loader)
 	wantVersion(t, v, err, 0)
 	if err := r.Pause(); err != nil {
@@ -179,7 +179,7 @@ func TestAServerThatDoesNotAnswerIsDoneWithout(t *testing.T) {
 		t.Fatal(err)
 	}
 	within(t, "the server is used again", 3*time.Second, func() bool {
-		v, err := s.Read(ctxb, Ref{"c1", "rs:1.0:other"}, aMinute, 0, reg.loader)
+		v, err := s.Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:other"}, aMinute, 0, reg.loader)
 		return err == nil && v.Source == Hit
 	})
 	degraded := s.servers.metrics.degraded
@@ -191,7 +191,7 @@ func TestAServerThatDoesNotAnswerIsDoneWithout(t *testing.T) {
 func TestAServerThatRefusesIsDoneWithout(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	reg, ref := new(row), Ref{"c1", "rs:1.0:k"}
+	reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k"}
 	for why, tc := range map[string]struct{ refuse, allow func() error }{
 		"readonly": {
 			func() error { return db.ReplicaOf(ctxb, "127.0.0.1", "1").Err() },
@@ -230,8 +230,8 @@ func TestAServerThatRefusesIsDoneWithout(t *testing.T) {
 func TestALateCommandChangesNothing(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	reg, ref := new(row), Ref{"c1", "rs:1.0:k"}
-	if _, err := s.Read(ctxb, Ref{"c1", "warm"}, aMinute, 0, reg.loader); err != nil { // a connection is there
+	reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k"}
+	if _, err := s.Read(ctxb, Ref{Server: "c1", Name: "warm"}, aMinute, 0, reg.loader); err != nil { // a connection is there
 		t.Fatal(err)
 	}
 	r.Pause()
@@ -308,7 +308,7 @@ func TestConnectionsAreBoundedAndPlain(t *testing.T) {
 	for range 40 {
 		wg.Go(func() {
 			for range 20 {
-				s.Write(ctxb, []Ref{{"c1", "rs:1.0:k"}}, reg.writer)
+				s.Write(ctxb, []Ref{{Server: "c1", Name: "rs:1.0:k"}}, reg.writer)
 			}
 		})
 	}
@@ -322,5 +322,35 @@ func TestConnectionsAreBoundedAndPlain(t *testing.T) {
 		if strings.HasPrefix(line, "errorstat_") && !strings.HasPrefix(line, "errorstat_NOSCRIPT") {
 			t.Errorf("connecting left errors on the server: %s", line)
 		}
+	}
+}
+
+// A row's Ref is worked out by one topology; the servers may be configured by the next one a moment later. Its name means nothing on the
+// process that is configured then. Found with a server that came back with an old snapshot, in the moment of its adoption (P3).
+func TestARefIsUsedOnTheProcessItWasMadeForOnly(t *testing.T) {
+	r := realredis.T(t)
+	s, db := newSidecar(t, testConfig(), r), admin(t, r)
+	reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k", RunID: "the process before"}
+	entry := AppendValue(nil, time.Now(), time.Now(), []byte("what the snapshot brought back"))
+	if err := db.Set(ctxb, ref.Name, entry, time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.Read(ctxb, ref, aMinute, 0, reg.loader)
+	wantVersion(t, v, err, 0)
+	if v.Source != Bypassed {
+		t.Errorf("the row came from %v", v.Source)
+	}
+	err = s.Write(ctxb, []Ref{ref}, reg.writer)
+	se, refused := errors.AsType[*ServerError](err)
+	ie, other := errors.AsType[*IncarnationError](err)
+	if !refused || se.Server != "c1" || !other || ie.Want != ref.RunID {
+		t.Errorf("write: %v", err)
+	}
+	if kept, err := db.Get(ctxb, ref.Name).Bytes(); err != nil || string(kept) != string(entry) {
+		t.Errorf("the other process's entry was touched: %q %v", kept, err)
+	}
+	ref.RunID = s.config[0].RunID
+	if err := s.Write(ctxb, []Ref{ref}, reg.writer); err != nil {
+		t.Errorf("on its own process: %v", err)
 	}
 }

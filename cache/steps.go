@@ -18,15 +18,16 @@ func (c *Cache) ask(ctx context.Context, flights []*flight) {
 	var of []*flight
 	for _, f := range flights {
 		f.asked, f.reply = asked{}, nil
-		if f.srv == nil {
-			f.srv = c.servers.acquire(f.ref.Server)
+		var err error
+		if f.srv == nil && f.ref.Server != "" {
+			f.srv, err = c.servers.of(f.ref)
 		}
 		switch {
 		case f.ref.Server == "":
 			f.asked.uncachable = true
 		case f.srv == nil:
 			f.asked.failed = true
-			c.degraded(f.ref.Server, ErrUnknownServer)
+			c.degraded(f.ref.Server, err)
 		case !f.srv.gate.pass(now):
 			f.asked.failed = true
 			c.degraded(f.ref.Server, errSuspended)

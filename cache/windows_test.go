@@ -236,7 +236,7 @@ var scenarios = []scenario{
 
 func newWorld(t *testing.T) *world {
 	r := realredis.T(t)
-	return &world{s: newSidecar(t, testConfig(), r), db: admin(t, r), ref: Ref{"c1", "rs:1.0:k"}}
+	return &world{s: newSidecar(t, testConfig(), r), db: admin(t, r), ref: Ref{Server: "c1", Name: "rs:1.0:k"}}
 }
 
 func TestNoOrderOfStepsIsStale(t *testing.T) {

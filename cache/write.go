@@ -71,13 +71,14 @@ type write struct {
 	ctx    context.Context // the caller's, but it does not end with it
 	refs   []Ref
 	pinned []*server
+	absent []error // by ref: why pinned is nil
 	token  Token
 }
 
 func (c *Cache) newWrite(ctx context.Context, refs []Ref) *write {
-	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs)), token: c.tokens.next()}
+	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs)), absent: make([]error, len(refs)), token: c.tokens.next()}
 	for i, r := range refs {
-		w.pinned[i] = c.servers.acquire(r.Server)
+		w.pinned[i], w.absent[i] = c.servers.of(r)
 	}
 	return w
 }
@@ -100,7 +101,7 @@ func (w *write) poison() error {
 	steps := make([]*step, len(w.refs))
 	for i, r := range w.refs {
 		if w.pinned[i] == nil {
-			return &ServerError{Server: r.Server, Err: ErrUnknownServer}
+			return &ServerError{Server: r.Server, Err: w.absent[i]}
 		}
 		steps[i] = w.step(w.pinned[i], w.c.scripts.poison, r, w.c.cfg.PoisonTTL.Milliseconds(), mostWriters)
 	}
@@ -156,7 +157,7 @@ func (w *write) cleanOnce(ctx context.Context, idx []int) (failed []int, err err
 	for _, i := range idx {
 		srv := w.server(i)
 		if srv == nil {
-			failed, err = append(failed, i), &ServerError{Server: w.refs[i].Server, Err: ErrUnknownServer}
+			failed, err = append(failed, i), &ServerError{Server: w.refs[i].Server, Err: w.absent[i]}
 			continue
 		}
 		steps = append(steps, w.step(srv, w.c.scripts.clean, w.refs[i]))

@@ -19,7 +19,7 @@ func TestWritePoisonsCommitsCleans(t *testing.T) {
 	r1, r2 := realredis.T(t), realredis.T(t)
 	s := newSidecar(t, testConfig(), r1, r2)
 	db := []*redis.Client{admin(t, r1), admin(t, r2)}
-	refs := []Ref{{"c1", "rs:1.0:k"}, {"c2", "rs:2.0:k"}} // old and new owner
+	refs := []Ref{{Server: "c1", Name: "rs:1.0:k"}, {Server: "c2", Name: "rs:2.0:k"}} // old and new owner
 	reg := new(row)
 	for _, ref := range refs {
 		if _, err := s.Read(ctxb, ref, aMinute, 0, reg.loader); err != nil {
@@ -64,7 +64,7 @@ func TestWritePoisonsCommitsCleans(t *testing.T) {
 func TestAFailedWriteLiftsItsPoisonOnly(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	ref := Ref{"c1", "rs:1.0:k"}
+	ref := Ref{Server: "c1", Name: "rs:1.0:k"}
 	refused := &shard.BadRowError{Column: "visits", Reason: "is a number"}
 	if err := s.Write(ctxb, []Ref{ref}, func(_ context.Context, poisoned func() error) error { return refused }); err != error(refused) {
 		t.Errorf("error %v", err)
@@ -101,7 +101,7 @@ func TestAFailedWriteLiftsItsPoisonOnly(t *testing.T) {
 func TestUnknownOutcomeKeepsThePoison(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	ref, reg := Ref{"c1", "rs:1.0:k"}, new(row)
+	ref, reg := Ref{Server: "c1", Name: "rs:1.0:k"}, new(row)
 	lost := &shard.DownError{Shard: "s1", Err: fmt.Errorf("commit: %w", shard.ErrOutcomeUnknown)}
 	if err := s.Write(ctxb, []Ref{ref}, func(_ context.Context, poisoned func() error) error {
 		if err := poisoned(); err != nil {
@@ -129,7 +129,7 @@ func TestNothingIsCommittedWithoutPoison(t *testing.T) {
 	}
 	reg := new(row)
 	for _, server := range []string{"c2", "c9"} {
-		err := s.Write(ctxb, []Ref{{"c1", "rs:1.0:k"}, {server, "rs:1.0:k"}}, reg.writer)
+		err := s.Write(ctxb, []Ref{{Server: "c1", Name: "rs:1.0:k"}, {Server: server, Name: "rs:1.0:k"}}, reg.writer)
 		if se := (*ServerError)(nil); !errors.As(err, &se) || se.Server != server {
 			t.Errorf("%s: %v", server, err)
 		}
@@ -143,7 +143,7 @@ func TestNothingIsCommittedWithoutPoison(t *testing.T) {
 func TestCommittedWriteThatCannotBeCleaned(t *testing.T) {
 	r1, r2 := realredis.T(t), realredis.T(t)
 	s := newSidecar(t, testConfig(), r1, r2)
-	reg, refs := new(row), []Ref{{"c1", "rs:1.0:k"}, {"c2", "rs:1.0:k"}}
+	reg, refs := new(row), []Ref{{Server: "c1", Name: "rs:1.0:k"}, {Server: "c2", Name: "rs:1.0:k"}}
 	started := time.Now()
 	err := s.Write(ctxb, refs, func(ctx context.Context, poisoned func() error) error {
 		err := reg.writer(ctx, poisoned)
@@ -167,7 +167,7 @@ func TestCleaningIsRepeatedUntilTheServerAnswers(t *testing.T) {
 	cfg := testConfig()
 	cfg.CleanTimeout = 5 * time.Second
 	s := newSidecar(t, cfg, r)
-	reg, ref := new(row), Ref{"c1", "rs:1.0:k"}
+	reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k"}
 	var resumed sync.WaitGroup
 	err := s.Write(ctxb, []Ref{ref}, func(ctx context.Context, poisoned func() error) error {
 		err := reg.writer(ctx, poisoned)
@@ -191,7 +191,7 @@ func TestCleaningIsRepeatedUntilTheServerAnswers(t *testing.T) {
 func TestCleaningSurvivesTheCallersCancel(t *testing.T) {
 	r := realredis.T(t)
 	s, db := newSidecar(t, testConfig(), r), admin(t, r)
-	reg, ref := new(row), Ref{"c1", "rs:1.0:k"}
+	reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k"}
 	ctx, cancel := context.WithCancel(ctxb)
 	if err := s.Write(ctx, []Ref{ref}, func(ctx context.Context, poisoned func() error) error {
 		err := reg.writer(ctx, poisoned)

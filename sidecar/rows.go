@@ -61,9 +61,10 @@ func (r *rows) locate(k *keyspace.Key) (place, error) {
 }
 
 func (r *rows) entry(p place, k *keyspace.Key) cache.Ref {
+	server := &p.t.Caches[p.t.CacheOf(k.CacheVnode)]
 	return cache.Ref{
-		Server: p.t.Caches[p.t.CacheOf(k.CacheVnode)].Name,
-		Name:   string(cache.AppendName(nil, p.generation, p.t.Flush(k.ShardVnode), k.Text)),
+		Server: server.Name, RunID: server.RunID,
+		Name: string(cache.AppendName(nil, p.generation, p.t.Flush(k.ShardVnode), k.Text)),
 	}
 }
 
@@ -196,11 +197,15 @@ func (r *rows) writeOnce(ctx context.Context, op keyspace.Op, out *keyspace.Outc
 	if p.generation != 0 {
 		refs = []cache.Ref{r.entry(p, &op.Key)}
 	}
-	return r.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
+	err = r.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
 		var err error
 		*out, err = r.fleet.Write(ctx, p.shard, p.view, op, poisoned)
 		return err
 	})
+	if _, refused := errors.AsType[*cache.ServerError](err); refused && p.t != r.topology.Current() {
+		return &shard.StaleViewError{Shard: p.shard, View: p.view} // the server has changed under the write, not failed
+	}
+	return err
 }
 
 // isStale reports whether a newer topology or view may give another answer.
