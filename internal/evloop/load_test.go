@@ -234,6 +234,45 @@ func TestLongInputWithSmallWants(t *testing.T) {
 	})
 }
 
+// TestWriteThroughKeepsOrder: what goes to the kernel at once and what waits come in the order in which they were written, with a peer that
+// reads slowly and one that has gone.
+func TestWriteThroughKeepsOrder(t *testing.T) {
+	l := startLoop(t, Config{})
+	const pieces, size = 200, 64 << 10
+	var want []byte
+	for i := range pieces {
+		want = append(append(want, bytes.Repeat([]byte{byte(i)}, size)...), "small"...)
+	}
+	addr := serve(t, l, func() Handler {
+		return &hooks{data: func(c *Conn, in []byte) int {
+			for rest := want; len(rest) > 0; rest = rest[size+5:] {
+				piece := bytes.Clone(rest[:size])
+				c.WriteThrough(piece)
+				clear(piece) // it is the caller's again
+				c.WriteThrough(rest[size : size+5])
+			}
+			return len(in)
+		}}
+	})
+	c := dial(t, addr)
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "output that waits", func() bool { return l.Stats().OutputBytes > 0 })
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("what came is not what was written (%v)", err)
+	}
+	gone := dial(t, addr)
+	if _, err := gone.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the end of the one that has gone", func() bool { return l.Stats().Conns == 1 })
+}
+
 // TestIdleConnectionsAreSmall (E4): after use, a connection holds no buffer and little else.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	server, client := startLoop(t, Config{}), startLoop(t, Config{})

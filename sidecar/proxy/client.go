@@ -27,6 +27,7 @@ type client struct {
 	noReply  bool  // after QUIT, broken framing or EOF: nothing more is read
 	leaving  bool  // the server is stopping: closes as soon as it is owed nothing
 	stopped  bool  // reading is paused
+	cut      bool  // its connection was closed because it does not read; that comes once
 	ordering bool  // the next command waits for earlier ones: see handler
 	busy     bool  // input is still to be parsed, or may be: it was received while reading was paused
 	heard    int64 // worker.now when input came last, or when reading went on
@@ -133,7 +134,8 @@ func (cl *client) goOn() {
 
 // checkOutput ends the connection of a client that lets its replies pile up.
 func (cl *client) checkOutput() {
-	if cl.held+cl.conn.Buffered() > cl.worker.server.cfg.OutputHard {
+	if !cl.cut && cl.held+cl.conn.Buffered() > cl.worker.server.cfg.OutputHard {
+		cl.cut = true
 		cl.worker.stats.cutOutput++
 		cl.conn.Close(errOutput)
 	}

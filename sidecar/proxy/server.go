@@ -68,7 +68,7 @@ func New(cfg Config, deps Deps, runID string) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for range cfg.Loops {
-		loop, err := evloop.New(evloop.Config{})
+		loop, err := evloop.New(evloop.Config{ReadBuffer: readAtOnce})
 		if err != nil {
 			for _, w := range s.workers {
 				w.loop.Stop()
