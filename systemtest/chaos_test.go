@@ -31,9 +31,10 @@ const (
 	calm     = 1500 * time.Millisecond
 )
 
-// starved is the share of commands on living servers that may be shed. None, except that a program with the race detector, ten times slower,
-// on a machine with other work, misses its own deadlines now and then.
-const starved = raceSlack * 0.01
+// starved is the share of commands on living servers that may be shed: a machine with other work misses the sidecars' deadlines (200 ms for a
+// connection, 500 ms for a step) now and then, more often with the race detector, which makes the program ten times slower. Measured with
+// processors to spare: none.
+const starved = 0.002 + raceSlack*0.008
 
 // Guards P3, P4 and P7: servers are killed with SIGKILL while 100 clients read and write rows and plain keys through both sidecars. Whatever dies: no reply
 // is another's, none is nil for what could not be asked, none is older than what was acknowledged, no acknowledged write of a row is lost; keys on other
@@ -226,13 +227,21 @@ func describe(e *event) string {
 // judgeQuiet looks at what happened while nothing was dead.
 func (w *workload) judgeQuiet(t *testing.T, all []*incident) {
 	t.Helper()
+	shed := 0
 	for n := range w.events {
 		e := &w.events[n]
-		if e.code != "" && !(raceDetector && e.shed()) && !slices.ContainsFunc(all, func(i *incident) bool { return e.begun.Add(e.took).After(i.killed) && e.begun.Before(i.end) }) {
+		switch {
+		case e.code == "" || slices.ContainsFunc(all, func(i *incident) bool { return e.begun.Add(e.took).After(i.killed) && e.begun.Before(i.end) }):
+		case e.shed():
+			shed++
+		default:
 			t.Errorf("refused while all was well: %s: %s", describe(e), e.text)
 		}
 	}
-	t.Logf("%d commands and pipelines in all", len(w.events))
+	t.Logf("%d commands and pipelines in all; %d were shed while all was well", len(w.events), shed)
+	if allowed := starved * float64(len(w.events)); float64(shed) > allowed {
+		t.Errorf("%d were shed while all was well, at most %.0f may be", shed, allowed)
+	}
 }
 
 // readBack compares the end with what was acknowledged: on the shards, and through every sidecar.

@@ -3,9 +3,11 @@ package systemtest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -68,6 +70,9 @@ func build() (string, error) {
 	}
 	suite.dir = dir
 	path := filepath.Join(dir, "ringside")
+	if err := lookAtSources(); err != nil {
+		return "", err
+	}
 	args := []string{"build", "-o", path}
 	if raceDetector {
 		args = append(args, "-race")
@@ -78,4 +83,21 @@ func build() (string, error) {
 	}
 	suite.program = path
 	return path, nil
+}
+
+// lookAtSources looks at every source file of the module. A result of go test is kept until a file changes that the test has looked at, and
+// what go build reads is not seen: without this an old result would stand for a new program.
+func lookAtSources() error {
+	return filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
+			return fs.SkipDir
+		case d.IsDir() || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		_, err = os.Stat(path)
+		return err
+	})
 }
