@@ -128,7 +128,7 @@ func (c *Conn) keep(p []byte) {
 }
 
 // reserve makes room for n bytes behind the input that is held. What is held is moved only when at least as much has been
-// consumed before it, or into a buffer four times the size, so that the moving is linear in the input.
+// consumed before it, or into a buffer at least twice the size, so that the moving is linear in the input.
 func (in *input) reserve(l *Loop, n int) {
 	if cap(in.buf)-len(in.buf) >= n {
 		return
@@ -142,7 +142,7 @@ func (in *input) reserve(l *Loop, n int) {
 	size := held + n
 	if size > maxPooled {
 		// Not at once all that is wanted: the mere promise of a large value allocates nothing.
-		most := 4 * held
+		most := 2 * held
 		if in.until > held {
 			most = min(most, in.until)
 		}

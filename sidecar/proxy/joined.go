@@ -12,7 +12,7 @@ import (
 // joined goes on when the servers have answered: with the rows that are still to be read or written, or with the reply.
 func (w *worker) joined(r *request) {
 	j := r.join
-	if j.kind == joinValues && j.err == nil {
+	if j.kind == joinValues && j.err == nil && len(j.rows) > 0 {
 		w.sortOut(j)
 	}
 	if j.err != nil {
@@ -162,31 +162,87 @@ func (w *worker) endJoin(r *request) {
 		w.fail(r, j.err)
 		return
 	}
-	w.scratch = w.scratch[:0]
-	switch j.kind {
-	case joinOK:
-		w.scratch = resp.AppendSimple(w.scratch, "OK")
-	case joinSum:
-		w.scratch = resp.AppendInt(w.scratch, j.sum)
-	case joinValues:
-		w.scratch = j.appendValues(w.scratch)
+	if j.kind == joinValues {
+		w.endValues(r)
+		return
+	}
+	if j.kind == joinOK {
+		w.scratch = resp.AppendSimple(w.scratch[:0], "OK")
+	} else {
+		w.scratch = resp.AppendInt(w.scratch[:0], j.sum)
 	}
 	w.finish(r, w.scratch)
 	w.trimScratch()
 }
 
+// endValues answers an MGET. A long reply is made in a buffer of the right size that is then the client's, so that it is copied once.
+func (w *worker) endValues(r *request) {
+	j := r.join
+	size := j.size()
+	if size <= keepScratch {
+		reply, err := j.appendValues(w.scratch[:0])
+		if err != nil {
+			w.fail(r, err)
+			return
+		}
+		w.scratch = reply
+		w.finish(r, reply)
+		w.trimScratch()
+		return
+	}
+	reply, err := j.appendValues(make([]byte, 0, size))
+	if err != nil {
+		w.fail(r, err)
+		return
+	}
+	w.finishOwned(r, reply)
+}
+
+// finishOwned completes r, which writes no row, with a reply that nobody else uses any more.
+func (w *worker) finishOwned(r *request, reply []byte) {
+	cl := r.client
+	if cl == nil {
+		w.release(r)
+		return
+	}
+	w.stats.observe(r, w.now)
+	if cl.head != r {
+		r.reply, r.done = reply, true
+		cl.held += len(reply)
+		cl.checkOutput()
+		return
+	}
+	cl.conn.WriteOwned(reply)
+	cl.advance()
+}
+
+// size is about how long the reply of an MGET is.
+func (j *join) size() int {
+	n := bulkFraming
+	for _, f := range j.frames {
+		n += len(f)
+	}
+	for i := range j.rows {
+		n += len(j.rows[i].row.Body) + bulkFraming
+	}
+	return n
+}
+
 // appendValues puts the values of an MGET in the order of its keys.
-func (j *join) appendValues(dst []byte) []byte {
+func (j *join) appendValues(dst []byte) ([]byte, error) {
 	elements, err := j.elements()
 	if err != nil {
-		return resp.AppendError(dst, "ERR "+err.Error())
+		return nil, err
 	}
 	dst = resp.AppendArray(dst, len(j.part))
 	rows := j.rows
 	for i, part := range j.part {
 		var frame []byte
 		if part != rowKey && j.frames[part] != nil {
-			frame, _ = elements[part].Next() // sortOut has checked their number
+			var ok bool
+			if frame, ok = elements[part].Next(); !ok {
+				return nil, errStrangeReply
+			}
 		}
 		if len(rows) == 0 || rows[0].index != i {
 			dst = append(dst, frame...)
@@ -203,5 +259,5 @@ func (j *join) appendValues(dst []byte) []byte {
 		}
 		dst = renderRow(dst, j.proto, readGet, row.key.Keyspace, nil, found, body)
 	}
-	return dst
+	return dst, nil
 }

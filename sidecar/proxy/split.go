@@ -14,6 +14,7 @@ import (
 type groups struct {
 	of   []int32 // by key: its group; rowKey: a row that the cache cannot be asked for
 	each []group
+	args [][]byte // of one group's command
 }
 
 type group struct {
@@ -55,6 +56,7 @@ func (g *groups) done() {
 		clear(g.each[i].names)
 		g.each[i].upstream = nil
 	}
+	clear(g.args[:cap(g.args)])
 	g.of, g.each = g.of[:0], g.each[:0]
 }
 
@@ -179,9 +181,9 @@ func (w *worker) sendParts(cl *client, c *command, j *join, name string) {
 	for i := range w.groups.each {
 		p := &w.groups.each[i]
 		j.servers[i] = p.server
-		args := make([][]byte, 0, 1+len(p.names))
-		args = append(append(args, []byte(name)), p.names...)
+		args := append(append(w.groups.args[:0], []byte(name)), p.names...)
 		p.upstream.sendCommand(r, int32(i), args...)
+		w.groups.args = args
 	}
 	if j.waiting == 0 {
 		w.joined(r)
