@@ -86,7 +86,10 @@ func (cl *client) parse(c *evloop.Conn, in []byte) int {
 }
 
 // OnDrain implements evloop.Handler.
-func (cl *client) OnDrain(*evloop.Conn) { cl.goOn() }
+func (cl *client) OnDrain(*evloop.Conn) {
+	cl.worker.turn()
+	cl.goOn()
+}
 
 // OnEOF implements evloop.Handler: a client that has shut down its writing side still gets what it is owed.
 func (cl *client) OnEOF(*evloop.Conn) {
