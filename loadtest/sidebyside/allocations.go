@@ -12,7 +12,7 @@ import (
 // allocations runs the proxy's own benchmarks, which measure inside the process what cannot be seen from outside. They are of this
 // source, whatever --ringside says.
 func allocations(ctx context.Context, r *rig) ([]figure, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark(PlainGet|RowHit)$", "-benchtime", strconv.Itoa(r.scaled(30_000))+"x",
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkRequest$/^(plain_GET|plain_SET|row_hit)$", "-benchtime", strconv.Itoa(r.scaled(30_000))+"x",
 		"-benchmem", "ringside/sidecar/proxy")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -35,7 +35,7 @@ type allocated struct {
 	count, bytes float64
 }
 
-// parseAllocations reads the lines "BenchmarkPlainGet/P=16-2  30000  512 ns/op  0 B/op  0 allocs/op".
+// parseAllocations reads the lines "BenchmarkRequest/plain_GET/P=16-2  30000  512 ns/op  0 B/op  0 allocs/op".
 func parseAllocations(out string) ([]allocated, error) {
 	var list []allocated
 	for line := range strings.Lines(out) {
