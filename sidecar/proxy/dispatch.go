@@ -21,6 +21,8 @@ type command struct {
 	row rowHandler
 	// sorts: it may read keys that it makes from patterns.
 	sorts bool
+	// immediate: it is not queued inside MULTI. atOnce: it is answered here also as part of a transaction.
+	immediate, atOnce bool
 }
 
 // handler begins a request. It returns false, having done nothing, when the command must wait for earlier ones of this connection: it is
@@ -49,6 +51,13 @@ func (t *commands) add(info *resp.CommandInfo) {
 	c.run, c.open = localHandler(info.Name)
 	c.row = rowHandlerOf(info.Name)
 	c.sorts = info.Name == "sort" || info.Name == "sort_ro"
+	c.immediate, c.atOnce = isImmediate(info.Name), answersAtOnce(info.Name)
+	if c.run == nil {
+		c.run = sessionHandler(info.Name)
+	}
+	if c.run == nil {
+		c.run = fleetHandler(info.Name)
+	}
 	if c.run == nil {
 		c.run = keyHandler(info)
 	}
@@ -60,7 +69,7 @@ func (t *commands) add(info *resp.CommandInfo) {
 // keyHandler returns the handler of a command that is about keys, or one that refuses.
 func keyHandler(info *resp.CommandInfo) handler {
 	if info.Flags.Has(resp.FlagBlocking) && info.Name != "xread" && info.Name != "xreadgroup" {
-		return (*worker).refuseBlocking
+		return (*worker).block
 	}
 	switch info.Name {
 	case "mget":
@@ -69,7 +78,7 @@ func keyHandler(info *resp.CommandInfo) handler {
 		return (*worker).mset
 	case "del", "unlink", "exists", "touch":
 		return (*worker).countKeys
-	case "migrate", "watch":
+	case "migrate":
 		return (*worker).refuse
 	}
 	switch info.Class {
@@ -90,19 +99,22 @@ func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
 	if info.Subcommands != nil && len(cmd.Args) > 1 {
 		sub := info.Sub(cmd.Args[1])
 		if sub == nil {
-			cl.refuse(w, resp.UnknownSubcommand(cmd.Args))
+			w.reject(cl, nil, resp.UnknownSubcommand(cmd.Args))
 			return true
 		}
 		info = sub
 	}
 	if !info.ArityOK(len(cmd.Args)) {
-		cl.refuse(w, resp.WrongArity(info.Name))
+		w.reject(cl, info, resp.WrongArity(info.Name))
 		return true
 	}
 	c := w.server.commands.of[info]
 	if !cl.authed && !c.open {
 		cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 		return true
+	}
+	if cl.session != nil {
+		return w.inSession(cl, c, cmd)
 	}
 	return c.run(w, cl, c, cmd)
 }
@@ -114,13 +126,17 @@ func (w *worker) unknown(cl *client, cmd resp.Command) bool {
 			cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 			return true
 		}
+		if cl.inMulti() {
+			w.reject(cl, nil, resp.Refusal("ERR RING is not offered by ringside inside MULTI"))
+			return true
+		}
 		w.ring(cl, cmd)
 	case resp.IsHTTP(cmd.Args[0]):
 		w.server.log.Warn("a web page may be trying to talk to this port through a browser: connection closed", "client", cl.conn.RemoteAddr())
 		cl.noReply = true
 		cl.conn.Close(errHTTP)
 	default:
-		cl.refuse(w, resp.UnknownCommand(cmd.Args))
+		w.reject(cl, nil, resp.UnknownCommand(cmd.Args))
 	}
 	return true
 }
@@ -133,18 +149,13 @@ func (w *worker) refuse(cl *client, c *command, _ resp.Command) bool {
 	return true
 }
 
-func (w *worker) refuseBlocking(cl *client, c *command, _ resp.Command) bool {
-	cl.refuse(w, resp.Refusal(fmt.Sprintf("ERR %s is not offered by ringside: it would block a connection that other clients share", spoken(c.info.Name))))
-	return true
-}
-
 // spoken writes a command's name as people do: CLIENT KILL.
 func spoken(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "|", " ")) }
 
 // single sends a command about one key to the server that owns it, or answers for the row that the key names.
 func (w *worker) single(cl *client, c *command, cmd resp.Command) bool {
 	if asksToBlock(c.info, cmd.Args) {
-		return w.refuseBlocking(cl, c, cmd)
+		return w.block(cl, c, cmd)
 	}
 	key := cmd.Args[c.info.First]
 	isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
@@ -185,40 +196,11 @@ func checkPlain(key []byte) error {
 // lie on one server today: tomorrow they may not.
 func (w *worker) together(cl *client, c *command, cmd resp.Command) bool {
 	if asksToBlock(c.info, cmd.Args) {
-		return w.refuseBlocking(cl, c, cmd)
+		return w.block(cl, c, cmd)
 	}
-	positions, err := c.info.Keys(cmd.Args, w.positions[:0])
-	w.positions = positions
+	vnode, err := w.placeKeys(c, cmd, (*worker).senseless)
 	if err != nil {
 		cl.refuse(w, err)
-		return true
-	}
-	if len(positions) == 0 {
-		cl.refuse(w, resp.Refusal(fmt.Sprintf("ERR %s without a key is not offered by ringside: no key, no server", spoken(c.info.Name))))
-		return true
-	}
-	var vnode uint16
-	for i, p := range positions {
-		key := cmd.Args[p]
-		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
-		if err == nil && isRow {
-			err = w.senseless(c)
-		}
-		if err == nil {
-			err = checkPlain(key)
-		}
-		v := w.hasher.Vnode(ring.CacheKey(key))
-		if err == nil && i > 0 && v != vnode {
-			err = resp.Refusal("CROSSSLOT Keys in request don't hash to the same slot")
-		}
-		if err != nil {
-			cl.refuse(w, err)
-			return true
-		}
-		vnode = v
-	}
-	if c.sorts && w.sortsElsewhere(cmd.Args, vnode) {
-		cl.refuse(w, errSortPattern)
 		return true
 	}
 	_, u, err := w.owner(vnode, cl.proto)
@@ -228,6 +210,41 @@ func (w *worker) together(cl *client, c *command, cmd resp.Command) bool {
 	}
 	w.pass(cl, c, cmd, u)
 	return true
+}
+
+// placeKeys returns the one vnode of all keys of a command. onRow makes the error for a key that is a row, which is in w.key.
+func (w *worker) placeKeys(c *command, cmd resp.Command, onRow func(*worker, *command) error) (uint16, error) {
+	positions, err := c.info.Keys(cmd.Args, w.positions[:0])
+	w.positions = positions
+	if err != nil {
+		return 0, err
+	}
+	if len(positions) == 0 {
+		return 0, resp.Refusal(fmt.Sprintf("ERR %s without a key is not offered by ringside: no key, no server", spoken(c.info.Name)))
+	}
+	var vnode uint16
+	for i, p := range positions {
+		key := cmd.Args[p]
+		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
+		if err == nil && isRow {
+			err = onRow(w, c)
+		}
+		if err == nil {
+			err = checkPlain(key)
+		}
+		v := w.hasher.Vnode(ring.CacheKey(key))
+		if err == nil && i > 0 && v != vnode {
+			err = errCrossSlot
+		}
+		if err != nil {
+			return 0, err
+		}
+		vnode = v
+	}
+	if c.sorts && w.sortsElsewhere(cmd.Args, vnode) {
+		return 0, errSortPattern
+	}
+	return vnode, nil
 }
 
 // asksToBlock reports whether XREAD or XREADGROUP is to wait.
@@ -247,9 +264,12 @@ func asksToBlock(info *resp.CommandInfo, args [][]byte) bool {
 }
 
 // senseless says that a command cannot be used on the row in w.key.
-func (w *worker) senseless(c *command) error {
+func (w *worker) senseless(c *command) error { return w.doesNotApply(spoken(c.info.Name), c.info.Name) }
+
+// doesNotApply is senseless for what is called what; like is the command whose reason it shares.
+func (w *worker) doesNotApply(what, like string) error {
 	k := &w.key
-	return resp.Refusal(fmt.Sprintf("ERR %s does not apply to %s: it is a row of table %s%s", spoken(c.info.Name), printable(k.Text), k.Keyspace.Table, whySenseless(c.info.Name)))
+	return resp.Refusal(fmt.Sprintf("ERR %s does not apply to %s: it is a row of table %s%s", what, printable(k.Text), k.Keyspace.Table, whySenseless(like)))
 }
 
 func whySenseless(name string) string {

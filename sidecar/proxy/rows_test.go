@@ -179,7 +179,7 @@ func TestWritesOfRows(t *testing.T) {
 		{"DEL user:20 user:21 plain", ":1\r\n"},
 		{"UNLINK user:7", ":1\r\n"},
 		{"EXPIRE user:7 5", "-ERR EXPIRE does not apply to user:7: it is a row of table users; the life of its cached copy is the keyspace's ttl, and the row itself does not expire\r\n"},
-		{`SET user:7 '{}' EX 5`, "-ERR EXPIRE does not apply to user:7: it is a row of table users; the life of its cached copy is the keyspace's ttl, and the row itself does not expire\r\n"},
+		{`SET user:7 '{}' EX 5`, "-ERR SET with an expiry does not apply to user:7: it is a row of table users; the life of its cached copy is the keyspace's ttl, and the row itself does not expire\r\n"},
 		{"LPUSH user:7 x", "-ERR LPUSH does not apply to user:7: it is a row of table users; rows take GET, MGET, EXISTS, TOUCH, STRLEN, TYPE, TTL, PTTL, HGETALL, HGET, HMGET, HEXISTS, HKEYS, HVALS, HLEN, SET, HSET, HMSET, HINCRBY, DEL and UNLINK\r\n"},
 		{"MSET a 1 user:7 x", ""},
 		{"RENAME user:7 user:8", ""},

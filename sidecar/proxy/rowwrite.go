@@ -13,7 +13,7 @@ func (w *worker) setRow(cl *client, c *command, cmd resp.Command) bool {
 	op, err := setOp(w.key.Keyspace, cmd.Args)
 	if err != nil {
 		if err == errExpiry {
-			err = w.senseless(&command{info: &resp.CommandInfo{Name: "expire"}})
+			err = w.doesNotApply("SET with an expiry", "expire")
 		}
 		cl.refuse(w, err)
 		return true
