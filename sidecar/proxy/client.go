@@ -19,9 +19,12 @@ type client struct {
 
 	head, tail *request // what is owed, oldest first
 	owed       int
+	window     int // how much may be owed before input is left unread: Config.InFlight, 0 while holds are in force
+	holds      int
 	held       int // bytes of replies that wait for their turn
 	writes     int // row writes under way
 
+	session  *session // nil for most: see there
 	proto    int
 	authed   bool
 	noReply  bool  // after QUIT, broken framing or EOF: nothing more is read
@@ -62,7 +65,7 @@ func (cl *client) parse(c *evloop.Conn, in []byte) int {
 	consumed := 0
 	for !cl.noReply {
 		if cl.full() {
-			cl.stop()
+			cl.stop(len(in) - consumed)
 			return consumed
 		}
 		cmd, n, err := cl.parser.Next(in[consumed:])
@@ -76,7 +79,7 @@ func (cl *client) parse(c *evloop.Conn, in []byte) int {
 		}
 		if len(cmd.Args) > 0 && !cl.worker.dispatch(cl, cmd) {
 			cl.ordering = true
-			cl.stop()
+			cl.stop(len(in) - consumed)
 			return consumed
 		}
 		consumed += n
@@ -94,6 +97,10 @@ func (cl *client) OnDrain(*evloop.Conn) {
 // OnEOF implements evloop.Handler: a client that has shut down its writing side still gets what it is owed.
 func (cl *client) OnEOF(*evloop.Conn) {
 	cl.noReply, cl.busy = true, false
+	if cl.isBlocked() {
+		cl.conn.Close(errClientLeft) // what it waits for is not to be taken for nobody
+		return
+	}
 	cl.closeWhenDone()
 }
 
@@ -109,18 +116,23 @@ func (cl *client) OnClose(_ *evloop.Conn, _ error) {
 		r = next
 	}
 	cl.head, cl.tail = nil, nil
+	cl.endSession(errClientLeft)
 	delete(w.clients, cl.id)
 	w.server.clients.Add(-1)
 }
 
 // full reports whether the client must be answered before more of its requests are read.
 func (cl *client) full() bool {
-	return cl.owed >= cl.worker.server.cfg.InFlight || cl.held > cl.worker.server.cfg.OutputSoft || cl.conn.Full()
+	return cl.owed >= cl.window || cl.held > cl.worker.server.cfg.OutputSoft || cl.conn.Full()
 }
 
-func (cl *client) stop() {
-	if !cl.stopped {
-		cl.stopped = true
+// readAhead is how much of the input of a client that waits for data is read before its turn, so that its leaving is seen.
+const readAhead = 64 << 10
+
+// stop leaves the client's input unread for now; unparsed is how much of it is here.
+func (cl *client) stop(unparsed int) {
+	cl.stopped = true
+	if !cl.isBlocked() || unparsed > readAhead {
 		cl.conn.PauseRead()
 	}
 }
@@ -131,7 +143,24 @@ func (cl *client) goOn() {
 	if cl.stopped && !cl.ordering && !cl.full() && cl.owed <= cl.worker.server.cfg.InFlight/2 {
 		cl.stopped = false
 		cl.busy, cl.heard = true, cl.worker.now
+		cl.conn.PauseRead() // it may be blocked and not paused: so that what was left is presented again
 		cl.conn.ResumeRead()
+	}
+}
+
+// hold leaves the client's next requests unread until release has been called as often: a command that takes several steps must be over
+// before those that the client sent after it begin.
+func (cl *client) hold() {
+	cl.holds++
+	cl.window = 0
+}
+
+// release takes back one hold.
+func (cl *client) release() {
+	cl.holds--
+	if cl.holds == 0 {
+		cl.window = cl.worker.server.cfg.InFlight
+		cl.goOn()
 	}
 }
 
@@ -205,6 +234,9 @@ func (cl *client) maybeClose() {
 // the moment at which it is owed nothing will do.
 func (cl *client) leave(patient bool) {
 	cl.leaving = !patient
+	if cl.leaving && cl.isBlocked() {
+		cl.session.own.end(errClosing)
+	}
 	if !cl.stopped && time.Duration(cl.worker.now-cl.heard) >= drainLook {
 		cl.busy = false // nothing came
 		cl.closeWhenDone()

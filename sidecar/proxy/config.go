@@ -27,6 +27,10 @@ type Config struct {
 	InFlight int
 	// OutputSoft is how many bytes of unread replies stop the reading of a client's requests; OutputHard, how many end the connection.
 	OutputSoft, OutputHard int
+	// PrivateUpstreams is how many clients may have a connection of their own to a cache server; above it -OVERLOADED.
+	PrivateUpstreams int
+	// QueuedCommands and QueuedBytes bound what a client queues between MULTI and EXEC.
+	QueuedCommands, QueuedBytes int
 	// UpstreamCalls is how many requests may wait for one upstream connection; above it -OVERLOADED.
 	UpstreamCalls int
 	// ConnectTimeout and ReplyTimeout bound the wait for a cache server.
@@ -35,6 +39,9 @@ type Config struct {
 	RowTimeout time.Duration
 	// RowOps is how many misses and writes may be under way in this sidecar; above it -OVERLOADED.
 	RowOps int
+
+	// SweepTimeout bounds KEYS, DBSIZE, RANDOMKEY and FLUSHALL, which go through all names on all cache servers.
+	SweepTimeout time.Duration
 
 	// ViewTTL is how long a shard's word about its view holds.
 	ViewTTL time.Duration
@@ -47,8 +54,10 @@ func DefaultConfig() Config {
 	return Config{
 		MaxClients: 10000, Loops: 1, Limits: resp.DefaultLimits(), InFlight: 1024,
 		OutputSoft: 1 << 20, OutputHard: 256 << 20, UpstreamCalls: 1 << 16,
+		PrivateUpstreams: 1024, QueuedCommands: 1 << 16, QueuedBytes: 64 << 20,
 		ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, RowTimeout: 5 * time.Second, RowOps: 8192,
-		ViewTTL: time.Second, ServeUnconfirmed: true,
+		SweepTimeout: time.Minute,
+		ViewTTL:      time.Second, ServeUnconfirmed: true,
 	}
 }
 
@@ -62,8 +71,9 @@ func (c Config) Validate() error {
 		n    int64
 	}{
 		{"MaxClients", int64(c.MaxClients)}, {"Loops", int64(c.Loops)}, {"InFlight", int64(c.InFlight)}, {"OutputSoft", int64(c.OutputSoft)},
+		{"PrivateUpstreams", int64(c.PrivateUpstreams)}, {"QueuedCommands", int64(c.QueuedCommands)}, {"QueuedBytes", int64(c.QueuedBytes)},
 		{"UpstreamCalls", int64(c.UpstreamCalls)}, {"ConnectTimeout", int64(c.ConnectTimeout)}, {"ReplyTimeout", int64(c.ReplyTimeout)},
-		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"ViewTTL", int64(c.ViewTTL)},
+		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"SweepTimeout", int64(c.SweepTimeout)}, {"ViewTTL", int64(c.ViewTTL)},
 	}
 	for _, p := range positive {
 		if p.n <= 0 {

@@ -36,6 +36,10 @@ var (
 	errReplyTimeout   = errors.New("no reply in time")
 	errNoTopology     = errors.New("the sidecar has no topology yet")
 	errConnectionLost = errors.New("connection lost")
+	errManyPrivate    = errors.New("too many clients need a connection of their own to a cache server, for WATCH or a blocking command")
+	errRingChanged    = errors.New("the ring has changed and another cache server owns the keys now")
+	errClientLeft     = errors.New("client has left")
+	errNotNeeded      = errors.New("not needed any more")
 	errClosing        = errors.New("the sidecar is stopping")
 )
 
@@ -70,8 +74,10 @@ func errorReply(err error) (code, string) {
 		return say(codeBadKey, badKey)
 	case errors.As(err, &badRow):
 		return say(codeBadRow, badRow)
-	case errors.Is(err, shard.ErrOverloaded), errors.Is(err, cache.ErrBusy), errors.Is(err, errManyRequests), errors.Is(err, errManyRowOps):
+	case errors.Is(err, shard.ErrOverloaded), errors.Is(err, cache.ErrBusy), errors.Is(err, errManyRequests), errors.Is(err, errManyRowOps), errors.Is(err, errManyPrivate):
 		return say(codeOverloaded, err)
+	case errors.Is(err, errRingChanged):
+		return say(codeTryAgain, err)
 	case errors.As(err, &cacheDown):
 		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, outcome(written, err, cacheDown.Err))
 	case errors.As(err, &shardDown):

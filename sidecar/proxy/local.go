@@ -60,6 +60,10 @@ func localHandler(name string) (h handler, open bool) {
 // answer makes a handler of a function that appends the reply at once.
 func answer(reply func(cl *client, cmd resp.Command, dst []byte) []byte) handler {
 	return func(w *worker, cl *client, c *command, cmd resp.Command) bool {
+		if w.collecting {
+			w.collected = reply(cl, cmd, w.collected)
+			return true
+		}
 		r := w.newRequest(cl, c.index, kindAway)
 		w.scratch = reply(cl, cmd, w.scratch[:0])
 		w.finish(r, w.scratch)
@@ -86,7 +90,7 @@ func selectDB(_ *client, cmd resp.Command, dst []byte) []byte {
 	n, err := strconv.Atoi(string(cmd.Args[1]))
 	switch {
 	case err != nil:
-		return resp.AppendError(dst, "ERR invalid DB index")
+		return resp.AppendError(dst, string(errNotNumber))
 	case n != 0:
 		return resp.AppendError(dst, "ERR DB index is out of range")
 	}
@@ -118,6 +122,7 @@ func (s *Server) permits(user, password []byte) bool {
 const (
 	errWrongPass  = resp.Refusal("WRONGPASS invalid username-password pair or user is disabled.")
 	errNoPassword = resp.Refusal("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+	errHelloWatch = resp.Refusal("ERR HELLO cannot change the protocol between WATCH and EXEC")
 	errNoProto    = resp.Refusal("NOPROTO unsupported protocol version")
 	errHelloAuth  = resp.Refusal("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 )
@@ -199,6 +204,10 @@ func (w *worker) hello(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, errHelloAuth)
 		return true
 	}
+	if proto != cl.proto && cl.session != nil && cl.session.watch != nil {
+		cl.refuse(w, errHelloWatch)
+		return true
+	}
 	cl.proto, cl.name = proto, name
 	cl.setAuthed(true)
 	return answer(appendHello)(w, cl, c, cmd)
@@ -226,6 +235,7 @@ func (w *worker) reset(cl *client, c *command, _ resp.Command) bool {
 	if cl.owed > 0 {
 		return false
 	}
+	cl.endSession(errNotNeeded)
 	cl.proto, cl.name = 2, ""
 	cl.setAuthed(w.server.cfg.Password == "")
 	r := w.newRequest(cl, c.index, kindAway)

@@ -12,7 +12,7 @@ type collector struct {
 	hits, misses, unconfirmed                            *prometheus.Desc
 	passedErrors, protocolErrors, badPasswords, cut      *prometheus.Desc
 	connects, timeouts, clients, upstreams, waiting, ops *prometheus.Desc
-	refused                                              *prometheus.Desc
+	refused, privates, privatesRefused, blocked          *prometheus.Desc
 }
 
 func newCollector(s *Server) *collector {
@@ -20,24 +20,27 @@ func newCollector(s *Server) *collector {
 		return prometheus.NewDesc("ringside_"+name, help, labels, nil)
 	}
 	return &collector{
-		server:         s,
-		commands:       desc("commands_total", "Requests answered, by command.", "command"),
-		errors:         desc("error_replies_total", "Error replies made by this sidecar, by their first word.", "code"),
-		requests:       desc("request_duration_seconds", "Time from a request to its reply."),
-		hits:           desc("row_hits_total", "Rows answered from the cache."),
-		misses:         desc("row_misses_total", "Rows that the cache could not answer."),
-		unconfirmed:    desc("row_reads_unconfirmed_total", "Rows looked up in the cache although their shard could not be asked for longer than view_ttl."),
-		passedErrors:   desc("upstream_error_replies_total", "Error replies of cache servers that were passed on."),
-		protocolErrors: desc("client_protocol_errors_total", "Connections ended because the client broke the protocol."),
-		badPasswords:   desc("client_auth_failures_total", "Wrong passwords."),
-		cut:            desc("client_output_limit_total", "Connections ended because the client did not read its replies."),
-		refused:        desc("clients_refused_total", "Connections refused because max_clients was reached."),
-		connects:       desc("upstream_connects_total", "Connections made to cache servers by the event loops."),
-		timeouts:       desc("upstream_timeouts_total", "Connections to cache servers closed because a reply did not come in time."),
-		clients:        desc("clients", "Client connections now."),
-		upstreams:      desc("upstreams", "Connections of the event loops to cache servers now."),
-		waiting:        desc("upstream_waiting_requests", "Requests that wait for a cache server now."),
-		ops:            desc("row_operations", "Misses and writes of rows under way now."),
+		server:          s,
+		commands:        desc("commands_total", "Requests answered, by command.", "command"),
+		errors:          desc("error_replies_total", "Error replies made by this sidecar, by their first word.", "code"),
+		requests:        desc("request_duration_seconds", "Time from a request to its reply."),
+		hits:            desc("row_hits_total", "Rows answered from the cache."),
+		misses:          desc("row_misses_total", "Rows that the cache could not answer."),
+		unconfirmed:     desc("row_reads_unconfirmed_total", "Rows looked up in the cache although their shard could not be asked for longer than view_ttl."),
+		passedErrors:    desc("upstream_error_replies_total", "Error replies of cache servers that were passed on."),
+		protocolErrors:  desc("client_protocol_errors_total", "Connections ended because the client broke the protocol."),
+		badPasswords:    desc("client_auth_failures_total", "Wrong passwords."),
+		cut:             desc("client_output_limit_total", "Connections ended because the client did not read its replies."),
+		refused:         desc("clients_refused_total", "Connections refused because max_clients was reached."),
+		privates:        desc("private_upstreams", "Connections to cache servers that belong to one client, for WATCH and blocking commands, now."),
+		blocked:         desc("blocked_clients", "Clients that wait for data by a blocking command now."),
+		privatesRefused: desc("private_upstreams_refused_total", "Requests refused because too many clients had connections of their own."),
+		connects:        desc("upstream_connects_total", "Connections made to cache servers by the event loops."),
+		timeouts:        desc("upstream_timeouts_total", "Connections to cache servers closed because a reply did not come in time."),
+		clients:         desc("clients", "Client connections now."),
+		upstreams:       desc("upstreams", "Connections of the event loops to cache servers now."),
+		waiting:         desc("upstream_waiting_requests", "Requests that wait for a cache server now."),
+		ops:             desc("row_operations", "Misses and writes of rows under way now."),
 	}
 }
 
@@ -45,7 +48,7 @@ func newCollector(s *Server) *collector {
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.commands, c.errors, c.requests, c.hits, c.misses, c.unconfirmed, c.passedErrors, c.protocolErrors, c.badPasswords, c.cut,
-		c.refused, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
+		c.privates, c.privatesRefused, c.blocked, c.refused, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
 	} {
 		out <- d
 	}
@@ -94,6 +97,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(c.badPasswords, s.badPasswords)
 	counter(c.cut, s.cutOutput)
 	counter(c.refused, c.server.refusedClients.Load())
+	gauge(c.blocked, int64(s.blocked))
+	gauge(c.privates, c.server.privates.Load())
+	counter(c.privatesRefused, s.privatesRefused)
 	counter(c.connects, s.upstreamConnects)
 	counter(c.timeouts, s.upstreamTimeouts)
 	gauge(c.clients, int64(s.clients))

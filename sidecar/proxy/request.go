@@ -14,6 +14,7 @@ const (
 	kindRow               // the entry of a row, then perhaps a miss
 	kindJoin              // several upstream replies and misses, made into one
 	kindAway              // a goroutine
+	kindTask              // several steps with cache servers: see task
 	kindWrite             // a goroutine that writes the row whose key is in key
 )
 
@@ -36,6 +37,7 @@ type request struct {
 	server   uint16             // index of the cache server in it
 	ttl      int64              // PTTL of the entry, for TTL
 	join     *join
+	task     task
 }
 
 // keepReply is the largest reply buffer that a free request keeps.

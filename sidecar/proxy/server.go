@@ -54,6 +54,8 @@ type Server struct {
 	clients        atomic.Int64
 	refusedClients atomic.Uint64
 	rowOps         atomic.Int64
+	privates       atomic.Int64 // connections of clients' own
+	sweeps         atomic.Int64 // commands under way that go through all names
 	draining       atomic.Bool
 }
 
@@ -168,7 +170,7 @@ func (w *worker) welcome(a *evloop.Accepted) {
 		_, _ = w.loop.Adopt(a, turnedAway{}) // it could not be told: then it just sees the close
 		return
 	}
-	cl := &client{worker: w, id: s.lastID.Add(1), proto: 2, opened: w.loop.Now()}
+	cl := &client{worker: w, id: s.lastID.Add(1), proto: 2, opened: w.loop.Now(), window: s.cfg.InFlight}
 	cl.parser.Limits = &s.cfg.Limits
 	cl.setAuthed(s.cfg.Password == "")
 	w.clients[cl.id] = cl

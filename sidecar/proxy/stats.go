@@ -19,11 +19,13 @@ type stats struct {
 	protocolErrors   uint64
 	badPasswords     uint64
 	cutOutput        uint64
+	privatesRefused  uint64 // connections of clients' own
 	upstreamConnects uint64
 	upstreamTimeouts uint64
 
 	// Taken with the copy.
 	clients, upstreams, inFlight int
+	blocked                      int // clients that wait for data
 }
 
 // latencyBounds are the upper bounds of the request histogram, from parsing a request to having its reply.
@@ -60,6 +62,11 @@ func (w *worker) copyStats() stats {
 		s.errors[c] = n
 	}
 	s.clients = len(w.clients)
+	for _, cl := range w.clients {
+		if cl.isBlocked() {
+			s.blocked++
+		}
+	}
 	for _, u := range w.upstreams {
 		if u.conn != nil {
 			s.upstreams++
@@ -88,9 +95,11 @@ func (s *stats) add(o stats) {
 	s.protocolErrors += o.protocolErrors
 	s.badPasswords += o.badPasswords
 	s.cutOutput += o.cutOutput
+	s.privatesRefused += o.privatesRefused
 	s.upstreamConnects += o.upstreamConnects
 	s.upstreamTimeouts += o.upstreamTimeouts
 	s.clients += o.clients
+	s.blocked += o.blocked
 	s.upstreams += o.upstreams
 	s.inFlight += o.inFlight
 }

@@ -38,6 +38,11 @@ type upstream struct {
 	doubted   bool // it timed out: rows do not wait for it again before it has answered a handshake
 	retired   bool // no longer in the topology: closes when it owes nothing
 
+	// owner is the client whose own connection this is, which is used once: when it is lost it stays lost. nil: shared by all clients.
+	owner *client
+	// grace is how much longer than others the command on an own connection may wait for its reply; negative: as long as it takes.
+	grace time.Duration
+
 	refusals int // attempts to connect that failed: a name's next address is tried after each
 }
 
@@ -52,6 +57,7 @@ const (
 const (
 	stepHello int32 = iota
 	stepInfo
+	stepNone // not of the handshake, but nobody waits for the reply either
 )
 
 // room says why nothing can be sent now; nil if something can.
@@ -116,6 +122,12 @@ func (u *upstream) checkTimeout() {
 	}
 	u.worker.turn()
 	limit := u.worker.server.cfg.ReplyTimeout
+	if u.grace != 0 && u.calls.front().request != nil {
+		if u.grace < 0 {
+			return
+		}
+		limit += u.grace
+	}
 	waited := time.Duration(u.worker.now - u.calls.front().sent)
 	if waited < limit {
 		u.timer = u.worker.loop.AfterFunc(limit-waited, u.checkTimeout)
@@ -322,7 +334,9 @@ func (u *upstream) lost(err error) {
 	if isTimeout(err) {
 		u.doubted = true
 	}
-	if !u.retired && (failed.len() > 0 || !wasOpen) {
+	if u.owner != nil {
+		u.worker.ownLost(u, err)
+	} else if !u.retired && (failed.len() > 0 || !wasOpen) {
 		if u.pause == 0 && err != evloop.ErrLoopStopped {
 			u.worker.server.log.Warn("cache server is lost", "server", u.name, "addr", u.addr, "requests", failed.len(), "error", err)
 		}

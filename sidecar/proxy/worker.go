@@ -29,6 +29,9 @@ type worker struct {
 	key       keyspace.Key // of the command being dispatched
 	positions []int        // of keys in it
 	groups    groups       // of its keys by server
+
+	collecting bool   // replies made at once are elements of an EXEC's
+	collected  []byte // that one, in the making
 }
 
 // route is what a worker needs of the topology, worked out once per topology.
@@ -38,6 +41,8 @@ type route struct {
 	upstreams [][2]*upstream
 	// confirmations by index of the shard.
 	confirmations []*shard.Confirmation
+	// scan is the order in which SCAN goes through the servers; nil until somebody scans.
+	scan []scanServer
 }
 
 type upstreamKey struct {
@@ -70,7 +75,7 @@ func (w *worker) adopt(t *topology.Topology) {
 			used[key] = true
 			u := w.upstreams[key]
 			if u == nil {
-				u = &upstream{worker: w, name: key.name, addr: key.addr, proto: key.proto}
+				u = w.newUpstream(key)
 				w.upstreams[key] = u
 			}
 			r.upstreams[i][p] = u
@@ -86,6 +91,25 @@ func (w *worker) adopt(t *topology.Topology) {
 		}
 	}
 	w.route = r
+	w.ringChanged()
+}
+
+// newUpstream returns a connection to a cache server that is opened when it is first used.
+func (w *worker) newUpstream(key upstreamKey) *upstream {
+	return &upstream{worker: w, name: key.name, addr: key.addr, proto: key.proto}
+}
+
+// ownerOf returns the index of the cache server that owns a vnode.
+func (w *worker) ownerOf(vnode uint16) (uint16, error) {
+	t := w.route.topology
+	if t == nil {
+		return 0, errNoTopology
+	}
+	i := t.CacheOf(vnode)
+	if i == ring.None {
+		return 0, errNoCacheServer
+	}
+	return i, nil
 }
 
 // owner returns the cache server that owns a vnode and the worker's connection to it in the client's protocol.
@@ -148,6 +172,8 @@ func (w *worker) replied(u *upstream, c call, frame []byte) {
 		w.rowReplied(u, r, c.part, frame)
 	case kindJoin:
 		w.joinReplied(u, r, c.part, frame)
+	case kindTask:
+		r.task.replied(w, u, c.part, frame)
 	default:
 		if frame[0] == '-' {
 			w.stats.passedErrors++
@@ -166,6 +192,8 @@ func (w *worker) refused(c call, err error) {
 		}
 	case kindJoin:
 		w.joinRefused(r, c.part, err)
+	case kindTask:
+		r.task.refused(w, c.part, err)
 	default:
 		w.fail(r, err)
 	}

@@ -1,0 +1,242 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ringside/internal/evloop"
+	"ringside/resp"
+)
+
+// session is what a connection has that goes beyond one request and its reply: a transaction, watched keys, a command that waits for
+// data, subscriptions. Most clients never have one, and all that it costs them is to look whether they have.
+type session struct {
+	// blocked: the client waits for data, at this place. That may last, and is called off when the client leaves or the ring changes.
+	blocked bool
+	place   place
+
+	tx    *transaction // between MULTI and EXEC
+	watch *watch       // between WATCH and EXEC
+	own   *upstream    // this client's own connection; see ownOf
+	idle  *evloop.Timer
+}
+
+// place is where a vnode lived, and since when.
+type place struct {
+	vnode      uint16
+	name, addr string
+	generation uint64
+}
+
+// needSession returns the client's session, a new one if it has none yet.
+func (cl *client) needSession() *session {
+	if cl.session == nil {
+		cl.session = &session{}
+	}
+	return cl.session
+}
+
+// inMulti reports whether a transaction is being queued.
+func (cl *client) inMulti() bool { return cl.session != nil && cl.session.tx != nil }
+
+// isBlocked reports whether the client waits for data. Its input is read on, and kept, so that its leaving is noticed.
+func (cl *client) isBlocked() bool { return cl.session != nil && cl.session.blocked }
+
+// inSession begins a request of a client that has a session.
+func (w *worker) inSession(cl *client, c *command, cmd resp.Command) bool {
+	if cl.session.tx != nil && !c.immediate {
+		return w.queue(cl, c, cmd)
+	}
+	return c.run(w, cl, c, cmd)
+}
+
+// isImmediate reports whether a command is run when it comes, also inside MULTI.
+func isImmediate(name string) bool {
+	switch name {
+	case "multi", "exec", "discard", "watch", "quit", "reset":
+		return true
+	}
+	return false
+}
+
+// sessionHandler returns the handler of a command that is about the session, or nil.
+func sessionHandler(name string) handler {
+	switch name {
+	case "multi":
+		return (*worker).multi
+	case "exec":
+		return (*worker).exec
+	case "discard":
+		return (*worker).discard
+	case "watch":
+		return (*worker).watchKeys
+	case "unwatch":
+		return answer(unwatch)
+	}
+	return nil
+}
+
+// ownCall is the task of a request that goes by the client's own connection. The client's later commands, which may go by another, wait
+// for its reply.
+type ownCall struct {
+	request *request
+	// opens: it is a WATCH, and none came before it.
+	opens bool
+}
+
+// sendOwn sends a command by the client's own connection.
+func (w *worker) sendOwn(cl *client, c *command, cmd resp.Command, u *upstream, opens bool) {
+	t := &ownCall{opens: opens}
+	t.request = w.begin(cl, c, t)
+	cl.hold()
+	u.sendCommand(t.request, 0, cmd.Args...)
+}
+
+// replied implements task.
+func (t *ownCall) replied(w *worker, _ *upstream, _ int32, frame []byte) {
+	if frame[0] == '-' {
+		w.stats.passedErrors++
+		t.failed()
+	}
+	w.endHold(t.request.client)
+	w.finish(t.request, frame)
+}
+
+// refused implements task.
+func (t *ownCall) refused(w *worker, _ int32, err error) {
+	t.failed()
+	w.endHold(t.request.client)
+	for _, reason := range []error{errRingChanged, errClosing} {
+		if errors.Is(err, reason) {
+			err = reason // it is not the server's doing
+		}
+	}
+	w.fail(t.request, err)
+}
+
+func (t *ownCall) failed() {
+	if cl := t.request.client; t.opens && cl != nil && cl.session != nil {
+		cl.session.watch = nil // nothing is watched
+	}
+}
+
+// endHold lets the client's later commands begin: what they waited for has its reply.
+func (w *worker) endHold(cl *client) {
+	if cl == nil {
+		return
+	}
+	if s := cl.session; s != nil {
+		s.blocked = false
+		if s.own != nil {
+			s.own.grace = 0
+		}
+		s.restOwn(w)
+	}
+	cl.release()
+}
+
+// endSession drops all that belongs to the session: the client has left or sent RESET.
+func (cl *client) endSession(reason error) {
+	s := cl.session
+	if s == nil {
+		return
+	}
+	cl.session = nil
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+	if s.own != nil {
+		s.own.end(reason)
+	}
+}
+
+// placeOf returns where a vnode lives now.
+func (w *worker) placeOf(vnode uint16) (place, uint16, error) {
+	i, err := w.ownerOf(vnode)
+	if err != nil {
+		return place{}, 0, err
+	}
+	c := &w.route.topology.Caches[i]
+	return place{vnode: vnode, name: c.Name, addr: c.Addr, generation: w.route.topology.Generation(vnode)}, i, nil
+}
+
+// stillAt reports whether a vnode has lived at one place all the time: a server that lost it and has it again was appointed anew.
+func (w *worker) stillAt(p place) bool {
+	now, _, err := w.placeOf(p.vnode)
+	return err == nil && now == p
+}
+
+// ringChanged calls off the commands that wait on a server which no longer owns their keys: what they wait for comes elsewhere.
+func (w *worker) ringChanged() {
+	for _, cl := range w.clients {
+		if s := cl.session; s != nil && s.blocked && !w.stillAt(s.place) {
+			s.own.end(errRingChanged)
+		}
+	}
+}
+
+// ownIdle is how long a client's own connection is kept for its next WATCH or blocking command.
+const ownIdle = 10 * time.Second
+
+// ownOf returns the client's own connection to the server of this index, in the protocol that the client speaks. It is opened on first
+// use, at most one for each client, and closed with the client, after a while without use, or when another server is wanted.
+func (w *worker) ownOf(cl *client, server uint16) (*upstream, error) {
+	s := cl.needSession()
+	c := &w.route.topology.Caches[server]
+	if u := s.own; u != nil {
+		if u.name == c.Name && u.addr == c.Addr && u.proto == cl.proto {
+			return u, u.room()
+		}
+		s.own = nil
+		u.end(errNotNeeded)
+	}
+	limit := w.server.cfg.PrivateUpstreams
+	if w.server.privates.Add(1) > int64(limit) {
+		w.server.privates.Add(-1)
+		w.stats.privatesRefused++
+		return nil, fmt.Errorf("%w: this sidecar may have %d", errManyPrivate, limit)
+	}
+	s.own = w.newUpstream(upstreamKey{c.Name, c.Addr, cl.proto})
+	s.own.owner = cl
+	return s.own, s.own.room()
+}
+
+// restOwn has the client's own connection closed if it is not needed for a while.
+func (s *session) restOwn(w *worker) {
+	if s.own == nil {
+		return
+	}
+	if s.idle != nil {
+		s.idle.Reset(ownIdle)
+		return
+	}
+	s.idle = w.loop.AfterFunc(ownIdle, func() {
+		if s.own != nil && s.own.calls.len() == 0 && s.watch == nil {
+			s.own.end(errNotNeeded)
+		}
+	})
+}
+
+// end closes a connection for good. What waits on it fails with the reason.
+func (u *upstream) end(reason error) {
+	if u.conn != nil {
+		u.conn.Close(reason)
+		return
+	}
+	u.lost(reason) // still resolving, or ended already
+}
+
+// ownLost is told that a client's own connection has ended.
+func (w *worker) ownLost(u *upstream, err error) {
+	w.server.privates.Add(-1)
+	s := u.owner.session
+	u.owner = nil
+	if s == nil || s.own != u {
+		return
+	}
+	s.own = nil
+	if s.watch != nil {
+		s.watch.lost = err
+	}
+}
