@@ -35,7 +35,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program without its process. It returns the exit code: 0 also for missed figures, unless --check is given.
+// run is the program without its process. It returns the exit code: 0 also for missed figures, unless --check is given; 1 when something
+// could not be measured.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	parser, err := kong.New(&o, kong.Name("sidebyside"), kong.Description("Measures ringside beside twemproxy."), kong.Writers(stdout, stderr),
@@ -65,7 +66,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "sidebyside: %v\n", err)
 		return 1
 	}
-	if o.Check && r.missed() > 0 {
+	for _, failure := range r.Failures {
+		fmt.Fprintf(stderr, "sidebyside: %s\n", failure)
+	}
+	if len(r.Failures) > 0 || o.Check && r.missed() > 0 {
 		return 1
 	}
 	return 0
@@ -123,8 +127,11 @@ func measureAll(ctx context.Context, o options, log io.Writer) (_ *report, err e
 		}
 		r.say("measuring %s", m.name)
 		figures, err := m.run(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil { // the others are worth their time all the same
+			out.Failures = append(out.Failures, fmt.Sprintf("%s: %v", m.name, err))
 		}
 		for i := range figures {
 			figures[i].Measure = m.name

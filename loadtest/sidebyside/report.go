@@ -18,6 +18,7 @@ type report struct {
 	Rounds     int      `json:"rounds"`
 	Rival      string   `json:"rival"`
 	Figures    []figure `json:"figures"`
+	Failures   []string `json:"failures,omitempty"` // what could not be measured, and why
 }
 
 func (r *report) missed() int {
