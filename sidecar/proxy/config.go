@@ -27,6 +27,10 @@ type Config struct {
 	InFlight int
 	// OutputSoft is how many bytes of unread replies stop the reading of a client's requests; OutputHard, how many end the connection.
 	OutputSoft, OutputHard int
+	// OutputMessages is how many bytes of unread messages end the connection of a subscriber, if OutputHard is not less.
+	OutputMessages int
+	// Subscriptions is how many channels and patterns one client may listen to.
+	Subscriptions int
 	// PrivateUpstreams is how many clients may have a connection of their own to a cache server; above it -OVERLOADED.
 	PrivateUpstreams int
 	// QueuedCommands and QueuedBytes bound what a client queues between MULTI and EXEC.
@@ -54,6 +58,7 @@ func DefaultConfig() Config {
 	return Config{
 		MaxClients: 10000, Loops: 1, Limits: resp.DefaultLimits(), InFlight: 1024,
 		OutputSoft: 1 << 20, OutputHard: 256 << 20, UpstreamCalls: 1 << 16,
+		OutputMessages: 32 << 20, Subscriptions: 1 << 16,
 		PrivateUpstreams: 1024, QueuedCommands: 1 << 16, QueuedBytes: 64 << 20,
 		ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, RowTimeout: 5 * time.Second, RowOps: 8192,
 		SweepTimeout: time.Minute,
@@ -71,7 +76,7 @@ func (c Config) Validate() error {
 		n    int64
 	}{
 		{"MaxClients", int64(c.MaxClients)}, {"Loops", int64(c.Loops)}, {"InFlight", int64(c.InFlight)}, {"OutputSoft", int64(c.OutputSoft)},
-		{"PrivateUpstreams", int64(c.PrivateUpstreams)}, {"QueuedCommands", int64(c.QueuedCommands)}, {"QueuedBytes", int64(c.QueuedBytes)},
+		{"OutputMessages", int64(c.OutputMessages)}, {"Subscriptions", int64(c.Subscriptions)}, {"PrivateUpstreams", int64(c.PrivateUpstreams)}, {"QueuedCommands", int64(c.QueuedCommands)}, {"QueuedBytes", int64(c.QueuedBytes)},
 		{"UpstreamCalls", int64(c.UpstreamCalls)}, {"ConnectTimeout", int64(c.ConnectTimeout)}, {"ReplyTimeout", int64(c.ReplyTimeout)},
 		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"SweepTimeout", int64(c.SweepTimeout)}, {"ViewTTL", int64(c.ViewTTL)},
 	}

@@ -23,6 +23,8 @@ type command struct {
 	sorts bool
 	// immediate: it is not queued inside MULTI. atOnce: it is answered here also as part of a transaction.
 	immediate, atOnce bool
+	// listening: a client that is subscribed may use it in RESP2.
+	listening bool
 }
 
 // handler begins a request. It returns false, having done nothing, when the command must wait for earlier ones of this connection: it is
@@ -54,6 +56,10 @@ func (t *commands) add(info *resp.CommandInfo) {
 	c.immediate, c.atOnce = isImmediate(info.Name), answersAtOnce(info.Name)
 	if c.run == nil {
 		c.run = sessionHandler(info.Name)
+	}
+	c.listening = isForListeners(info.Name)
+	if c.run == nil {
+		c.run = pubsubHandler(info.Name)
 	}
 	if c.run == nil {
 		c.run = fleetHandler(info.Name)
@@ -126,8 +132,8 @@ func (w *worker) unknown(cl *client, cmd resp.Command) bool {
 			cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 			return true
 		}
-		if cl.inMulti() {
-			w.reject(cl, nil, resp.Refusal("ERR RING is not offered by ringside inside MULTI"))
+		if cl.inMulti() || cl.onlyListens() {
+			w.reject(cl, nil, resp.Refusal("ERR RING is not offered by ringside inside MULTI, nor to a client that is subscribed"))
 			return true
 		}
 		w.ring(cl, cmd)

@@ -8,11 +8,11 @@ import (
 type collector struct {
 	server *Server
 
-	commands, errors, requests                           *prometheus.Desc
-	hits, misses, unconfirmed                            *prometheus.Desc
-	passedErrors, protocolErrors, badPasswords, cut      *prometheus.Desc
-	connects, timeouts, clients, upstreams, waiting, ops *prometheus.Desc
-	refused, privates, privatesRefused, blocked          *prometheus.Desc
+	commands, errors, requests                                                  *prometheus.Desc
+	hits, misses, unconfirmed                                                   *prometheus.Desc
+	passedErrors, protocolErrors, badPasswords, cut                             *prometheus.Desc
+	connects, timeouts, clients, upstreams, waiting, ops                        *prometheus.Desc
+	refused, privates, privatesRefused, blocked, subscriptions, feeds, messages *prometheus.Desc
 }
 
 func newCollector(s *Server) *collector {
@@ -33,6 +33,9 @@ func newCollector(s *Server) *collector {
 		cut:             desc("client_output_limit_total", "Connections ended because the client did not read its replies."),
 		refused:         desc("clients_refused_total", "Connections refused because max_clients was reached."),
 		privates:        desc("private_upstreams", "Connections to cache servers that belong to one client, for WATCH and blocking commands, now."),
+		subscriptions:   desc("subscriptions", "Channels and patterns that clients are subscribed to now, counted for each client."),
+		feeds:           desc("subscription_upstreams", "Connections of the event loops to cache servers by which messages come now."),
+		messages:        desc("messages_total", "Published messages given to subscribers."),
 		blocked:         desc("blocked_clients", "Clients that wait for data by a blocking command now."),
 		privatesRefused: desc("private_upstreams_refused_total", "Requests refused because too many clients had connections of their own."),
 		connects:        desc("upstream_connects_total", "Connections made to cache servers by the event loops."),
@@ -48,7 +51,7 @@ func newCollector(s *Server) *collector {
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.commands, c.errors, c.requests, c.hits, c.misses, c.unconfirmed, c.passedErrors, c.protocolErrors, c.badPasswords, c.cut,
-		c.privates, c.privatesRefused, c.blocked, c.refused, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
+		c.privates, c.privatesRefused, c.blocked, c.subscriptions, c.feeds, c.messages, c.refused, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
 	} {
 		out <- d
 	}
@@ -97,6 +100,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(c.badPasswords, s.badPasswords)
 	counter(c.cut, s.cutOutput)
 	counter(c.refused, c.server.refusedClients.Load())
+	gauge(c.subscriptions, int64(s.subscriptions))
+	gauge(c.feeds, int64(s.feeds))
+	counter(c.messages, s.messages)
 	gauge(c.blocked, int64(s.blocked))
 	gauge(c.privates, c.server.privates.Load())
 	counter(c.privatesRefused, s.privatesRefused)

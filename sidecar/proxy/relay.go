@@ -29,7 +29,8 @@ func (u *upstream) beginRelay(head []byte, total int) bool {
 		return false
 	}
 	r := u.calls.front().request
-	if r == nil || r.kind != kindPass || r.client != nil && r.client.head != r {
+	// To a client that is subscribed a message might come in the middle.
+	if r == nil || r.kind != kindPass || r.client != nil && (r.client.head != r || r.client.isSubscribed()) {
 		return false
 	}
 	u.relayLeft = total

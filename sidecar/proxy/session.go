@@ -20,6 +20,7 @@ type session struct {
 	watch *watch       // between WATCH and EXEC
 	own   *upstream    // this client's own connection; see ownOf
 	idle  *evloop.Timer
+	subs  subscriptions
 }
 
 // place is where a vnode lived, and since when.
@@ -40,11 +41,20 @@ func (cl *client) needSession() *session {
 // inMulti reports whether a transaction is being queued.
 func (cl *client) inMulti() bool { return cl.session != nil && cl.session.tx != nil }
 
+// isSubscribed reports whether the client listens to anything.
+func (cl *client) isSubscribed() bool { return cl.session != nil && cl.session.subs.count() > 0 }
+
+// onlyListens reports whether the client is subscribed and speaks RESP2, in which it can do little else then.
+func (cl *client) onlyListens() bool { return cl.proto == 2 && cl.isSubscribed() }
+
 // isBlocked reports whether the client waits for data. Its input is read on, and kept, so that its leaving is noticed.
 func (cl *client) isBlocked() bool { return cl.session != nil && cl.session.blocked }
 
 // inSession begins a request of a client that has a session.
 func (w *worker) inSession(cl *client, c *command, cmd resp.Command) bool {
+	if cl.onlyListens() {
+		return w.subscribed(cl, c, cmd)
+	}
 	if cl.session.tx != nil && !c.immediate {
 		return w.queue(cl, c, cmd)
 	}
@@ -142,6 +152,7 @@ func (cl *client) endSession(reason error) {
 	if s == nil {
 		return
 	}
+	cl.endSubscriptions(s)
 	cl.session = nil
 	if s.idle != nil {
 		s.idle.Stop()
@@ -167,8 +178,10 @@ func (w *worker) stillAt(p place) bool {
 	return err == nil && now == p
 }
 
-// ringChanged calls off the commands that wait on a server which no longer owns their keys: what they wait for comes elsewhere.
+// ringChanged calls off the commands that wait on a server which no longer owns their keys: what they wait for comes elsewhere. So do
+// messages.
 func (w *worker) ringChanged() {
+	w.hub.ringChanged()
 	for _, cl := range w.clients {
 		if s := cl.session; s != nil && s.blocked && !w.stillAt(s.place) {
 			s.own.end(errRingChanged)

@@ -19,6 +19,7 @@ type stats struct {
 	protocolErrors   uint64
 	badPasswords     uint64
 	cutOutput        uint64
+	messages         uint64 // given to subscribers
 	privatesRefused  uint64 // connections of clients' own
 	upstreamConnects uint64
 	upstreamTimeouts uint64
@@ -26,6 +27,7 @@ type stats struct {
 	// Taken with the copy.
 	clients, upstreams, inFlight int
 	blocked                      int // clients that wait for data
+	subscriptions, feeds         int // of clients; connections by which messages come
 }
 
 // latencyBounds are the upper bounds of the request histogram, from parsing a request to having its reply.
@@ -66,7 +68,11 @@ func (w *worker) copyStats() stats {
 		if cl.isBlocked() {
 			s.blocked++
 		}
+		if cl.session != nil {
+			s.subscriptions += cl.session.subs.count()
+		}
 	}
+	s.feeds = len(w.hub.feeds)
 	for _, u := range w.upstreams {
 		if u.conn != nil {
 			s.upstreams++
@@ -95,11 +101,14 @@ func (s *stats) add(o stats) {
 	s.protocolErrors += o.protocolErrors
 	s.badPasswords += o.badPasswords
 	s.cutOutput += o.cutOutput
+	s.messages += o.messages
 	s.privatesRefused += o.privatesRefused
 	s.upstreamConnects += o.upstreamConnects
 	s.upstreamTimeouts += o.upstreamTimeouts
 	s.clients += o.clients
 	s.blocked += o.blocked
+	s.subscriptions += o.subscriptions
+	s.feeds += o.feeds
 	s.upstreams += o.upstreams
 	s.inFlight += o.inFlight
 }

@@ -42,6 +42,8 @@ type upstream struct {
 	owner *client
 	// grace is how much longer than others the command on an own connection may wait for its reply; negative: as long as it takes.
 	grace time.Duration
+	// feed is what hears the messages that come by this connection; nil: none are asked for.
+	feed *feed
 
 	refusals int // attempts to connect that failed: a name's next address is tried after each
 }
@@ -57,6 +59,7 @@ const (
 const (
 	stepHello int32 = iota
 	stepInfo
+	stepPing // of a feed
 	stepNone // not of the handshake, but nobody waits for the reply either
 )
 
@@ -92,6 +95,11 @@ func (u *upstream) send(raw []byte, r *request, part int32) {
 // sendCommand is send for a command that is put together here.
 func (u *upstream) sendCommand(r *request, part int32, args ...[]byte) {
 	u.expect(r, part)
+	u.post(args...)
+}
+
+// post sends a command that has no reply.
+func (u *upstream) post(args ...[]byte) {
 	if u.conn != nil {
 		u.conn.SetOut(resp.AppendCommand(u.conn.Out(commandSize(args)), args...))
 	} else {
@@ -245,7 +253,10 @@ func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 		frame := in[consumed : consumed+n : consumed+n]
 		consumed += n
 		if frame[0] == '>' {
-			continue // nothing that we send asks for pushes
+			if u.feed != nil {
+				u.feed.pushed(frame)
+			}
+			continue
 		}
 		if u.calls.len() == 0 {
 			c.Close(errors.New("a reply that nobody asked for"))
@@ -273,6 +284,10 @@ func (u *upstream) shake(step int32, frame []byte) error {
 	case stepHello:
 		if frame[0] == '-' {
 			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
+		}
+	case stepPing:
+		if frame[0] == '-' { // it may also be the reply to a subscription: they have none but pushes and errors
+			return errors.New(string(resp.ErrorText(frame)))
 		}
 	case stepInfo:
 		if bytes.HasPrefix(frame, []byte("-NOAUTH")) {
@@ -349,6 +364,9 @@ func (u *upstream) lost(err error) {
 		if c.request != nil {
 			u.worker.refused(c, &CacheDownError{Server: u.name, Err: err, Sent: wasOpen})
 		}
+	}
+	if u.feed != nil {
+		u.feed.lost(err)
 	}
 }
 

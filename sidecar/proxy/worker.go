@@ -30,6 +30,7 @@ type worker struct {
 	positions []int        // of keys in it
 	groups    groups       // of its keys by server
 
+	hub        *hub   // what clients listen to
 	collecting bool   // replies made at once are elements of an EXEC's
 	collected  []byte // that one, in the making
 }
@@ -43,6 +44,8 @@ type route struct {
 	confirmations []*shard.Confirmation
 	// scan is the order in which SCAN goes through the servers; nil until somebody scans.
 	scan []scanServer
+	// owners are the indexes of the cache servers that own anything.
+	owners []uint16
 }
 
 type upstreamKey struct {
@@ -51,10 +54,12 @@ type upstreamKey struct {
 }
 
 func newWorker(s *Server, loop *evloop.Loop) *worker {
-	return &worker{
+	w := &worker{
 		server: s, loop: loop, hasher: ring.NewHasher(),
 		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, stats: newStats(len(s.commands.list)),
 	}
+	w.hub = newHub(w)
+	return w
 }
 
 // turn begins a turn's work: it takes the time and, when there is a new one, the topology.
@@ -83,6 +88,11 @@ func (w *worker) adopt(t *topology.Topology) {
 	}
 	for i := range t.Shards {
 		r.confirmations[i] = w.server.deps.Shards.Confirmation(t.Shards[i].Name)
+	}
+	for i, n := range ring.Counts(t.CacheTable(), len(t.Caches)) {
+		if n > 0 {
+			r.owners = append(r.owners, uint16(i))
+		}
 	}
 	for key, u := range w.upstreams {
 		if !used[key] {
