@@ -35,8 +35,10 @@ type Conn struct {
 	timer  *Timer // of the dial, then of the linger
 	linger time.Duration
 	err    error // for OnClose
-	local  net.Addr
-	remote net.Addr
+
+	coupling *coupling // of a connection by DialFunc; else nil
+	local    net.Addr
+	remote   net.Addr
 }
 
 type connState uint8
@@ -176,6 +178,9 @@ func (c *Conn) stopTimer() {
 // release gives everything back once OnClose has been told. Only here are buffers returned, because a callback further up the
 // stack may still look at its input when Close is called.
 func (c *Conn) release() {
+	if c.coupling != nil {
+		c.coupling.cancel(errReleased)
+	}
 	if c.fd >= 0 {
 		c.loop.closeFD(c.fd, c.registered, c.interest)
 		c.fd = -1
@@ -250,7 +255,7 @@ func (c *Conn) ready(ev readiness) {
 			c.read()
 		}
 	case ev&readyError != 0:
-		c.Close(sysError("waiting on the socket", socketError(c.fd)))
+		c.Close(c.reason(sysError("waiting on the socket", socketError(c.fd))))
 	case ev&readyHangup != 0 && c.output.len() == 0:
 		// Both directions have ended, and epoll says so again and again whether asked or not. Input may be left in the kernel
 		// for when reading resumes. Until something is wanted the socket is out of the poller.

@@ -161,9 +161,13 @@ func (c *Conn) readInto(p []byte) (int, bool) {
 	case errno == errAgain:
 		return 0, false
 	case errno != 0:
-		c.Close(sysError("read", errno))
+		c.Close(c.reason(sysError("read", errno)))
 		return 0, false
 	case n == 0:
+		if err := c.reason(nil); err != nil {
+			c.Close(err) // a coupled stream has failed, which the socket pair cannot say
+			return 0, false
+		}
 		c.eofSeen = true
 		c.markDirty() // no more interest in reading
 		c.present()

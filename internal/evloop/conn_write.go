@@ -109,7 +109,7 @@ func (c *Conn) WriteThrough(p []byte) {
 			p = p[n:]
 		case errAgain:
 		default:
-			c.Close(sysError("write", errno))
+			c.Close(c.reason(sysError("write", errno)))
 			return
 		}
 	}
@@ -181,7 +181,7 @@ func (c *Conn) send() bool {
 	o := &c.output
 	n, errno := o.write(c.loop, c.fd)
 	if errno != 0 && errno != errAgain {
-		c.Close(sysError("write", errno))
+		c.Close(c.reason(sysError("write", errno)))
 		return false
 	}
 	if n > 0 {

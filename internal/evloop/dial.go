@@ -86,6 +86,11 @@ func (c *Conn) dialed() {
 		c.dialFailed(sysError("connect", unix.ECONNREFUSED))
 		return
 	}
+	c.opened()
+}
+
+// opened begins the life of a connection that has been established.
+func (c *Conn) opened() {
 	c.stopTimer()
 	c.state = connOpen
 	c.markDirty()

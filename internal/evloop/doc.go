@@ -10,7 +10,7 @@
 // is called it belongs to whoever made it, so that listening can fail at start. Methods whose comment says "any goroutine" are
 // the exceptions: Submit, Stop, Stats, Accepted.Close. Handlers, tasks and timers run on the loop, must not block, and may call
 // anything, also from inside each other's calls: no method of this package calls a Handler back from within a call that the
-// Handler made, save Adopt, which calls OnOpen.
+// Handler made, save Adopt, which calls OnOpen. The only goroutines of a loop's own are those of DialFunc, and Run outlasts them.
 //
 // # Promises
 //

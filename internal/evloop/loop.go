@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +19,7 @@ type Loop struct {
 	slots     []slot // by descriptor number
 	conns     map[*Conn]struct{}
 	listeners map[*Listener]struct{}
+	couplings sync.WaitGroup // goroutines of DialFunc; added to on the loop only
 	timers    timerHeap
 
 	// What this turn still has to do at its end. A Conn is at most once in each; its own flags say whether it is.
@@ -327,6 +329,7 @@ func (l *Loop) shutdown() {
 	l.timers.clear()
 	l.stats.publish(l)
 	l.tasks.waitWakers()
+	l.couplings.Wait()
 	l.poll.close()
 	l.pool = bufferPool{}
 }

@@ -66,6 +66,25 @@ func newSocket(family int) (int, error) {
 	return fd, secure(fd)
 }
 
+// socketPair returns two connected stream sockets, likewise.
+func socketPair() ([2]int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return fds, err
+	}
+	if err := secure(fds[0]); err != nil {
+		closeDescriptor(fds[1])
+		return fds, err
+	}
+	if err := secure(fds[1]); err != nil {
+		closeDescriptor(fds[0])
+		return fds, err
+	}
+	return fds, nil
+}
+
 // accept returns a non-blocking connection that children do not inherit.
 func accept(fd int) (int, unix.Sockaddr, error) {
 	syscall.ForkLock.RLock()
