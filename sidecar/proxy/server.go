@@ -38,6 +38,7 @@ type Server struct {
 	deps      Deps
 	keyspaces *keyspace.Set
 	commands  *commands
+	library   *library
 	log       *slog.Logger
 	runID     string
 	started   time.Time
@@ -65,7 +66,7 @@ func New(cfg Config, deps Deps, runID string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, keyspaces: deps.Keyspaces, commands: newCommands(), log: deps.Log, runID: runID,
+		cfg: cfg, deps: deps, keyspaces: deps.Keyspaces, commands: newCommands(), library: newLibrary(), log: deps.Log, runID: runID,
 		started: time.Now(), ready: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -28,7 +28,7 @@ func fleetHandler(name string) handler {
 	case "flushdb", "flushall":
 		return (*worker).flush
 	}
-	return nil
+	return scriptHandler(name)
 }
 
 // begin begins the request of a task.

@@ -35,6 +35,7 @@ type upstream struct {
 	pause     time.Duration // before the next attempt to connect
 	retryAt   time.Time
 	lastErr   error
+	taught    taught
 	doubted   bool // it timed out: rows do not wait for it again before it has answered a handshake
 	retired   bool // no longer in the topology: closes when it owes nothing
 
@@ -153,6 +154,7 @@ func (u *upstream) checkTimeout() {
 func (u *upstream) dial() {
 	u.dialing = true
 	u.runID = ""
+	u.taught = taught{}
 	w := u.worker
 	if host, _, err := net.SplitHostPort(u.addr); err == nil {
 		if _, err := netip.ParseAddr(host); err == nil {

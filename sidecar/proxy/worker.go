@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+
 	"ringside/cache"
 	"ringside/internal/evloop"
 	"ringside/resp"
@@ -187,6 +189,9 @@ func (w *worker) replied(u *upstream, c call, frame []byte) {
 	default:
 		if frame[0] == '-' {
 			w.stats.passedErrors++
+			if bytes.HasPrefix(frame, []byte("-NOSCRIPT")) {
+				u.taught = taught{} // somebody has flushed its scripts
+			}
 		}
 		w.finish(r, frame)
 	}
