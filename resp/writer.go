@@ -49,8 +49,14 @@ func AppendBulkHeader(dst []byte, n int) []byte {
 }
 
 func appendHeader(dst []byte, kind byte, n int) []byte {
-	if uint(n) < 10 {
+	// Nearly all headers have few digits, and every command and reply has some headers.
+	switch {
+	case uint(n) < 10:
 		return append(dst, kind, '0'+byte(n), '\r', '\n')
+	case uint(n) < 100:
+		return append(dst, kind, '0'+byte(n/10), '0'+byte(n%10), '\r', '\n')
+	case uint(n) < 1000:
+		return append(dst, kind, '0'+byte(n/100), '0'+byte(n/10%10), '0'+byte(n%10), '\r', '\n')
 	}
 	dst = append(dst, kind)
 	dst = strconv.AppendInt(dst, int64(n), 10)

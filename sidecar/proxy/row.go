@@ -105,7 +105,7 @@ func (u *upstream) sendGet(name []byte, r *request, part int32) {
 }
 
 func appendGet(dst, name []byte) []byte {
-	return resp.AppendBulk(resp.AppendBulk(resp.AppendArray(dst, 2), "GET"), name)
+	return resp.AppendBulk(append(dst, "*2\r\n$3\r\nGET\r\n"...), name)
 }
 
 // rowReplied takes what the cache has of a row.

@@ -28,6 +28,7 @@ type worker struct {
 	freeCount int
 	scratch   []byte       // a reply in the making
 	name      []byte       // an entry's name in the making
+	prefix    prefix       // what name begins with
 	key       keyspace.Key // of the command being dispatched
 	positions []int        // of keys in it
 	groups    groups       // of its keys by server
@@ -48,6 +49,12 @@ type route struct {
 	scan []scanServer
 	// owners are the indexes of the cache servers that own anything.
 	owners []uint16
+}
+
+// prefix is the part of an entry's name before the key: its length, and what it was made of.
+type prefix struct {
+	generation, flush uint64
+	length            int
 }
 
 type upstreamKey struct {
@@ -163,8 +170,17 @@ func (w *worker) entry(k *keyspace.Key, proto int) (server uint16, u *upstream, 
 	if err != nil || u.doubted || u.runID != "" && !u.entryUsable(t.Caches[server].RunID) {
 		return 0, nil, false
 	}
-	w.name = cache.AppendName(w.name[:0], generation, t.Flush(k.ShardVnode), k.Text)
+	w.nameEntry(generation, t.Flush(k.ShardVnode), k.Text)
 	return server, u, true
+}
+
+// nameEntry puts an entry's name into w.name. Its prefix is nearly always that of the name before.
+func (w *worker) nameEntry(generation, flush uint64, key []byte) {
+	if p := &w.prefix; p.length == 0 || p.generation != generation || p.flush != flush {
+		w.name = cache.AppendName(w.name[:0], generation, flush, nil)
+		*p = prefix{generation, flush, len(w.name)}
+	}
+	w.name = append(w.name[:w.prefix.length], key...)
 }
 
 // trusted reports whether an entry that came by u may be used: the topology by which its name was made still counts, and the server at
