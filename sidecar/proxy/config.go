@@ -33,6 +33,8 @@ type Config struct {
 	Subscriptions int
 	// PrivateUpstreams is how many clients may have a connection of their own to a cache server; above it -OVERLOADED.
 	PrivateUpstreams int
+	// PrivateIdle is how long such a connection is kept for its client's next WATCH or blocking command.
+	PrivateIdle time.Duration
 	// QueuedCommands and QueuedBytes bound what a client queues between MULTI and EXEC.
 	QueuedCommands, QueuedBytes int
 	// UpstreamCalls is how many requests may wait for one upstream connection; above it -OVERLOADED.
@@ -59,7 +61,7 @@ func DefaultConfig() Config {
 		MaxClients: 10000, Loops: 1, Limits: resp.DefaultLimits(), InFlight: 1024,
 		OutputSoft: 1 << 20, OutputHard: 256 << 20, UpstreamCalls: 1 << 16,
 		OutputMessages: 32 << 20, Subscriptions: 1 << 16,
-		PrivateUpstreams: 1024, QueuedCommands: 1 << 16, QueuedBytes: 64 << 20,
+		PrivateUpstreams: 1024, PrivateIdle: 10 * time.Second, QueuedCommands: 1 << 16, QueuedBytes: 64 << 20,
 		ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, RowTimeout: 5 * time.Second, RowOps: 8192,
 		SweepTimeout: time.Minute,
 		ViewTTL:      time.Second, ServeUnconfirmed: true,
@@ -76,7 +78,7 @@ func (c Config) Validate() error {
 		n    int64
 	}{
 		{"MaxClients", int64(c.MaxClients)}, {"Loops", int64(c.Loops)}, {"InFlight", int64(c.InFlight)}, {"OutputSoft", int64(c.OutputSoft)},
-		{"OutputMessages", int64(c.OutputMessages)}, {"Subscriptions", int64(c.Subscriptions)}, {"PrivateUpstreams", int64(c.PrivateUpstreams)}, {"QueuedCommands", int64(c.QueuedCommands)}, {"QueuedBytes", int64(c.QueuedBytes)},
+		{"OutputMessages", int64(c.OutputMessages)}, {"Subscriptions", int64(c.Subscriptions)}, {"PrivateUpstreams", int64(c.PrivateUpstreams)}, {"PrivateIdle", int64(c.PrivateIdle)}, {"QueuedCommands", int64(c.QueuedCommands)}, {"QueuedBytes", int64(c.QueuedBytes)},
 		{"UpstreamCalls", int64(c.UpstreamCalls)}, {"ConnectTimeout", int64(c.ConnectTimeout)}, {"ReplyTimeout", int64(c.ReplyTimeout)},
 		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"SweepTimeout", int64(c.SweepTimeout)}, {"ViewTTL", int64(c.ViewTTL)},
 	}

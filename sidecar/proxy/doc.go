@@ -14,6 +14,10 @@
 // "could not ask" is an error, never nil (P7); one bad command costs one error, only broken framing ends a connection (P8); every queue
 // and buffer has a limit (P6). On one connection a command on a row waits for that connection's earlier write to the same row.
 //
+// A client that goes beyond that has a session (session.go): a transaction, queued here and sent as one piece; a connection of its own to a
+// cache server, for WATCH and for commands that wait; subscriptions, whose messages come by one feed from each server for all clients of
+// the loop (topic.go). Whatever goes by another connection than what came before waits until nothing is owed, and what follows waits for it.
+//
 // It imports resp, ring, shard, keyspace, topology, internal/evloop and, for the format of entries, cache. It must not import membership or what
 // speaks to PostgreSQL: misses and writes go through the interfaces in config.go, so that it can be tested without either.
 package proxy

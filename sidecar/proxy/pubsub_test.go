@@ -215,6 +215,56 @@ func TestSubscriptionsFollowTheRing(t *testing.T) {
 	w.expectAnyOrder(event(2, "message", channel, "y"), event(2, "pmessage", "*", channel, "y"))
 }
 
+// TestSubscribingToASilentServer: who waits to be told is told in time, and may leave meanwhile.
+func TestSubscribingToASilentServer(t *testing.T) {
+	s := fake(t, func(args []string) string {
+		if args[0] == "HELLO" || args[0] == "INFO" {
+			return ""
+		}
+		return silence
+	})
+	b := before(t, func(c *Config) { c.Loops, c.ReplyTimeout = 1, 300*time.Millisecond }, s.addr)
+	w, leaves := b.dial(), b.dial()
+	leaves.send("SUBSCRIBE a")
+	w.send("SUBSCRIBE b a", "PING")
+	time.Sleep(50 * time.Millisecond)
+	leaves.conn.Close()
+	if got := w.reply(); !strings.HasPrefix(got, "-CACHEDOWN c1 no reply in time") {
+		t.Errorf("%q", got)
+	}
+	w.expect("+PONG\r\n")
+	if sum := b.server.gather(); sum.subscriptions != 0 {
+		t.Errorf("%d subscriptions", sum.subscriptions)
+	}
+}
+
+// TestServerRefusesASubscription: its reason is passed on, and those who may listen go on.
+func TestServerRefusesASubscription(t *testing.T) {
+	b := start(t, 1, func(c *Config) { c.Loops = 1 })
+	dial(t, b.caches[0].Addr()).want("ACL SETUSER default resetchannels &ok*", "+OK\r\n")
+	may, mayNot := b.dial(), b.dial()
+	may.want("SUBSCRIBE ok1", event(2, "subscribe", "ok1", ":1"))
+	for range 3 {
+		if got := mayNot.do("SUBSCRIBE secret"); !strings.HasPrefix(got, "-CACHEDOWN c1 NOPERM ") {
+			t.Errorf("%q", got)
+		}
+	}
+	b.eventually("it listens again", func() bool { return b.dial().do("PUBLISH ok1 x") == ":1\r\n" })
+	may.expect(event(2, "message", "ok1", "x"))
+}
+
+func TestDrainClosesSubscribers(t *testing.T) {
+	b := start(t, 1, nil)
+	w := b.dial()
+	w.want("SUBSCRIBE a", event(2, "subscribe", "a", ":1"))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := b.server.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+	w.closed()
+}
+
 func TestSlowSubscriberIsCut(t *testing.T) {
 	b := start(t, 1, func(c *Config) { c.OutputMessages = 1 << 20 })
 	slow, other := b.dial(), b.dial()

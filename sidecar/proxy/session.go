@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"ringside/internal/evloop"
 	"ringside/resp"
@@ -189,9 +188,6 @@ func (w *worker) ringChanged() {
 	}
 }
 
-// ownIdle is how long a client's own connection is kept for its next WATCH or blocking command.
-const ownIdle = 10 * time.Second
-
 // ownOf returns the client's own connection to the server of this index, in the protocol that the client speaks. It is opened on first
 // use, at most one for each client, and closed with the client, after a while without use, or when another server is wanted.
 func (w *worker) ownOf(cl *client, server uint16) (*upstream, error) {
@@ -220,11 +216,12 @@ func (s *session) restOwn(w *worker) {
 	if s.own == nil {
 		return
 	}
+	idle := w.server.cfg.PrivateIdle
 	if s.idle != nil {
-		s.idle.Reset(ownIdle)
+		s.idle.Reset(idle)
 		return
 	}
-	s.idle = w.loop.AfterFunc(ownIdle, func() {
+	s.idle = w.loop.AfterFunc(idle, func() {
 		if s.own != nil && s.own.calls.len() == 0 && s.watch == nil {
 			s.own.end(errNotNeeded)
 		}

@@ -298,7 +298,7 @@ func TestRingChangesAfterWatch(t *testing.T) {
 }
 
 func TestOwnConnectionsAreBoundedAndClosed(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.PrivateUpstreams = 2 })
+	b := start(t, 1, func(c *Config) { c.PrivateUpstreams, c.PrivateIdle = 2, 50*time.Millisecond })
 	first, second, third := b.dial(), b.dial(), b.dial()
 	first.want("WATCH a", "+OK\r\n")
 	second.want("WATCH a", "+OK\r\n")
@@ -314,6 +314,17 @@ func TestOwnConnectionsAreBoundedAndClosed(t *testing.T) {
 	third.want("WATCH a", "+OK\r\n")
 	third.want("RESET", "+RESET\r\n")
 	b.eventually("RESET closes it", func() bool { return b.server.privates.Load() == 1 })
+	time.Sleep(100 * time.Millisecond)
+	if n := b.server.privates.Load(); n != 1 {
+		t.Errorf("%d own connections: one that watches is not idle", n)
+	}
+	second.want("MULTI", "+OK\r\n")
+	second.want("EXEC", "*0\r\n")
+	b.eventually("an idle one is closed", func() bool { return b.server.privates.Load() == 0 })
+	second.want("WATCH a", "+OK\r\n")
+	second.want("BLPOP a 0.01", "*-1\r\n")
+	second.want("UNWATCH", "+OK\r\n")
+	b.eventually("an idle one is closed", func() bool { return b.server.privates.Load() == 0 })
 }
 
 // publish makes a changed topology the current one, on both loops when it returns.

@@ -261,7 +261,7 @@ func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 			continue
 		}
 		if u.calls.len() == 0 {
-			c.Close(errors.New("a reply that nobody asked for"))
+			c.Close(unasked(frame))
 			return consumed
 		}
 		next := u.calls.pop()
@@ -280,6 +280,15 @@ func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 	return consumed
 }
 
+// unasked is the error of a reply that belongs to no call. A feed's subscriptions are not calls, as they are confirmed by pushes, but a
+// server that refuses one says so by a reply.
+func unasked(frame []byte) error {
+	if text := resp.ErrorText(frame); text != nil {
+		return errors.New(string(text))
+	}
+	return errors.New("a reply that nobody asked for")
+}
+
 // shake takes a reply of the handshake.
 func (u *upstream) shake(step int32, frame []byte) error {
 	switch step {
@@ -288,7 +297,7 @@ func (u *upstream) shake(step int32, frame []byte) error {
 			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
 		}
 	case stepPing:
-		if frame[0] == '-' { // it may also be the reply to a subscription: they have none but pushes and errors
+		if frame[0] == '-' { // of a subscription, most likely: see unasked
 			return errors.New(string(resp.ErrorText(frame)))
 		}
 	case stepInfo:
