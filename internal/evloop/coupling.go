@@ -23,6 +23,9 @@ type coupling struct {
 // coupledBuffer is how much a goroutine of a coupling moves at a time. A TLS record holds 16 KiB.
 const coupledBuffer = 32 << 10
 
+// lastWords is how long a stream that takes no more may go on being read.
+const lastWords = 100 * time.Millisecond
+
 // errReleased ends the goroutines of a Conn that was closed.
 var errReleased = errors.New("evloop: the connection was closed")
 
@@ -64,8 +67,15 @@ func (k *coupling) run(c *Conn, timeout time.Duration, dial func(context.Context
 		k.cancel(ErrLoopStopped)
 	}
 	var pumps sync.WaitGroup
-	pumps.Go(func() { k.cancel(pump(stream, far)) })
 	pumps.Go(func() { k.cancel(pump(far, stream)) })
+	pumps.Go(func() {
+		err := pump(stream, far)
+		select { // why a peer went away is more often read than found out by writing
+		case <-k.ctx.Done():
+		case <-time.After(lastWords):
+			k.cancel(err)
+		}
+	})
 	<-k.ctx.Done()
 	_ = stream.Close()
 	_ = far.Close() // the cause is known; these only make the pumps return

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -117,8 +118,11 @@ type Shards interface {
 	Confirmation(name string) *shard.Confirmation
 }
 
-// Credentials of a cache server.
-type Credentials struct{ Username, Password string }
+// Credentials are how a cache server is spoken to.
+type Credentials struct {
+	Username, Password string
+	TLS                *tls.Config // nil: plain TCP. An empty ServerName stands for the host of the server's address
+}
 
 // Cluster tells what the sidecar knows of the others.
 type Cluster interface {

@@ -182,12 +182,16 @@ func (u *upstream) dial() {
 func (u *upstream) connect(numeric string) {
 	w := u.worker
 	u.scanner = resp.Scanner{}
-	u.conn = w.loop.Dial("tcp", numeric, w.server.cfg.ConnectTimeout, u)
+	cred := w.server.deps.Credentials(u.name)
+	if cred.TLS != nil {
+		u.conn = u.dialTLS(numeric, cred.TLS)
+	} else {
+		u.conn = w.loop.Dial("tcp", numeric, w.server.cfg.ConnectTimeout, u)
+	}
 	u.conn.SetWatermarks(maxUnsent/2, maxUnsent)
 	// The handshake's replies come before those of what waited for the address.
 	waiting := u.calls
 	u.calls = callQueue{}
-	cred := w.server.deps.Credentials(u.name)
 	var hello []string
 	switch {
 	case u.proto == 3:
