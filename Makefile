@@ -22,7 +22,7 @@ demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' 
 	@exec bin/ringside demo $(ARGS)
 
 test: ## all tests with the race detector; TESTFLAGS='-run X' and so on
-	@scripts/setup race
+	@scripts/setup race clients
 	$(GO) vet ./...
 	@scripts/gotest -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 

@@ -68,6 +68,8 @@ case "$*" in
 		redis-server) cp `+filepath.Join(m.bin, "id")+` `+filepath.Join(m.bin, "redis-server")+` ;;
 		postgresql) mkdir -p "$SETUP_ROOT"/usr/lib/postgresql/15/bin
 			cp `+filepath.Join(m.bin, "id")+` "$SETUP_ROOT"/usr/lib/postgresql/15/bin/initdb ;;
+		nodejs) cp `+filepath.Join(m.bin, "id")+` `+filepath.Join(m.bin, "node")+` ;;
+		npm) cp `+filepath.Join(m.bin, "id")+` `+filepath.Join(m.bin, "npm")+` ;;
 		nutcracker) mkdir -p "$SETUP_ROOT"/usr/sbin
 			cp `+filepath.Join(m.bin, "id")+` "$SETUP_ROOT"/usr/sbin/nutcracker ;;
 		esac
@@ -123,6 +125,9 @@ func TestSetupInstallsOnceAndIsThenQuiet(t *testing.T) {
 	before := m.calls()
 	if out, status := m.setup(); out != "" || status != 0 || m.calls() != before {
 		t.Errorf("a second run: status %d, %q, calls\n%s", status, out, m.calls())
+	}
+	if out, status := m.setup("clients"); status != 0 || !strings.Contains(out, "install nodejs npm\n") {
+		t.Errorf("clients: status %d, %q", status, out)
 	}
 	if out, status := m.setup("bench"); status != 0 || !strings.Contains(out, "install nutcracker\n") {
 		t.Errorf("bench: status %d, %q", status, out)
@@ -225,12 +230,12 @@ esac`)
 
 func TestSetupElsewhereSaysWhatToInstall(t *testing.T) {
 	m := newMachine(t, "0")
-	out, status := m.setup("page")
-	contains(t, out, "redis-server in PATH", "initdb and postgres", "chromium in PATH")
+	out, status := m.setup("page", "clients")
+	contains(t, out, "redis-server in PATH", "initdb and postgres", "node and npm", "chromium in PATH")
 	if status != 1 {
 		t.Errorf("status %d", status)
 	}
-	if out, status := m.setup("everything"); status != 1 || !strings.Contains(out, `"everything"; allowed are race, bench and page`) {
+	if out, status := m.setup("everything"); status != 1 || !strings.Contains(out, `"everything"; allowed are race, clients, bench and page`) {
 		t.Errorf("an unknown word: status %d, %s", status, out)
 	}
 }

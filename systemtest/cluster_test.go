@@ -92,7 +92,7 @@ func freeBase(o localcluster.Options) (int, error) {
 
 func blockIsFree(base int, o localcluster.Options) bool {
 	ports := []int{base + 350}
-	for i := 1; i <= o.Sidecars+3; i++ { // some more, which tests start later
+	for i := 1; i <= o.Sidecars+4; i++ { // some more, which tests start later
 		ports = append(ports, base+i, base+100+i, base+200+i)
 	}
 	for i := 1; i <= o.Caches; i++ {
