@@ -222,8 +222,9 @@ func (s *session) restOwn(w *worker) {
 		return
 	}
 	s.idle = w.loop.AfterFunc(idle, func() {
-		if s.own != nil && s.own.calls.len() == 0 && s.watch == nil {
-			s.own.end(errNotNeeded)
+		if u := s.own; u != nil && u.calls.len() == 0 && s.watch == nil {
+			s.own = nil // the next command must not be sent to its end
+			u.end(errNotNeeded)
 		}
 	})
 }
