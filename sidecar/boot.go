@@ -156,17 +156,3 @@ func (s *Sidecar) keyspacePath(name string, i int) string {
 	}
 	return fmt.Sprintf("keyspaces[%d].table", i)
 }
-
-// noTLS refuses what this version cannot do rather than speaking plain text where the operator asked for TLS.
-func noTLS(cfg *config.Config) error {
-	err := errors.New("TLS to cache servers is not offered in this version")
-	if cfg.DefaultCache.TLS != nil {
-		return cfg.At("default_cache.tls", err)
-	}
-	for i := range cfg.Caches {
-		if cfg.Caches[i].TLS != nil {
-			return cfg.At(fmt.Sprintf("caches[%d].tls", i), err)
-		}
-	}
-	return nil
-}

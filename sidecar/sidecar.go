@@ -29,6 +29,7 @@ type Sidecar struct {
 	cfg *config.Config
 	log *slog.Logger
 
+	access   *access
 	topology *topology.Holder
 	catalog  *catalogLink // nil: none is configured
 	servers  *cache.Servers
@@ -47,18 +48,18 @@ const drainFor = 10 * time.Second
 
 // New puts the parts together. It opens no connection and no listener.
 func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error) {
-	if err := noTLS(cfg); err != nil {
+	access, err := newAccess(cfg)
+	if err != nil {
 		return nil, err
 	}
 	boot := make([]byte, 20)
 	_, _ = rand.Read(boot) // never fails
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s := &Sidecar{cfg: cfg, log: log, topology: &topology.Holder{}, feed: newFeed(), ready: make(chan struct{})}
+	s := &Sidecar{cfg: cfg, log: log, access: access, topology: &topology.Holder{}, feed: newFeed(), ready: make(chan struct{})}
 	if cfg.Catalog.DSN != "" {
 		s.catalog = &catalogLink{dsn: string(cfg.Catalog.DSN), log: log}
 	}
-	var err error
 	if s.servers, err = cache.NewServers(cache.DefaultServersConfig(), registry, log); err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve"}
 	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members,
-		Credentials: s.credentials, OnIncarnation: s.feed.onIncarnation, Registerer: registry, Log: log,
+		Credentials: s.access.of, OnIncarnation: s.feed.onIncarnation, Registerer: registry, Log: log,
 	}, hex.EncodeToString(boot)); err != nil {
 		return nil, err
 	}
@@ -275,20 +276,11 @@ func (s *Sidecar) dsn(sh topology.Shard) string {
 	return sh.DSN
 }
 
-func (s *Sidecar) credentials(server string) proxy.Credentials {
-	for i := range s.cfg.Caches {
-		if c := &s.cfg.Caches[i]; c.Name == server && (c.Password != "" || c.Username != "") {
-			return proxy.Credentials{Username: c.Username, Password: string(c.Password)}
-		}
-	}
-	return proxy.Credentials{Username: s.cfg.DefaultCache.Username, Password: string(s.cfg.DefaultCache.Password)}
-}
-
 func (s *Sidecar) serverConfigs(caches []topology.Cache) []cache.ServerConfig {
 	out := make([]cache.ServerConfig, len(caches))
 	for i, c := range caches {
-		cred := s.credentials(c.Name)
-		out[i] = cache.ServerConfig{Name: c.Name, Addr: c.Addr, Username: cred.Username, Password: cred.Password, RunID: c.RunID}
+		cred := s.access.of(c.Name)
+		out[i] = cache.ServerConfig{Name: c.Name, Addr: c.Addr, Username: cred.Username, Password: cred.Password, TLS: cred.TLS, RunID: c.RunID}
 	}
 	return out
 }

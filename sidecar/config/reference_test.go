@@ -34,7 +34,7 @@ func TestReferenceHasEveryKey(t *testing.T) {
 		case reflect.Struct:
 			for i := range typ.NumField() {
 				key := typ.Field(i).Tag.Get("yaml")
-				if key != "" && key != "tls" { // understood, but not offered
+				if key != "" && key != "tls" { // the files that it names would have to exist
 					look(typ.Field(i).Type, join(path, key))
 				}
 			}
