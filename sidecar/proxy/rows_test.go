@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ringside/cache"
+	"ringside/resp"
 	"ringside/shard"
 	"ringside/shard/keyspace"
 	"ringside/sidecar/topology"
@@ -34,7 +35,8 @@ func (b *bench) put(key, body string, kind cache.EntryKind) {
 	}
 	name := cache.AppendName(nil, t.Generation(l.CacheVnode), t.Flush(*l.ShardVnode), []byte(key))
 	server := dial(b.t, b.caches[t.CacheIndex(l.Cache)].Addr())
-	server.send(fmt.Sprintf("SET %s '%s' PX 5000", name, entry))
+	// Not by send, to which a quote among the entry's bytes would mean something.
+	server.write(string(resp.AppendCommand(nil, []byte("SET"), name, entry, []byte("PX"), []byte("5000"))))
 	if got := server.reply(); got != "+OK\r\n" {
 		b.t.Fatalf("storing an entry: %q", got)
 	}
