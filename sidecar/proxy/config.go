@@ -40,7 +40,7 @@ type Config struct {
 	QueuedCommands, QueuedBytes int
 	// UpstreamCalls is how many requests may wait for one upstream connection; above it -OVERLOADED.
 	UpstreamCalls int
-	// ConnectTimeout and ReplyTimeout bound the wait for a cache server.
+	// ConnectTimeout and ReplyTimeout bound the wait for a cache server: to connect, and while it owes a reply and sends nothing.
 	ConnectTimeout, ReplyTimeout time.Duration
 	// RowTimeout bounds a miss or a write of a row, waiting included.
 	RowTimeout time.Duration

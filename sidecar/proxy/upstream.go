@@ -36,8 +36,9 @@ type upstream struct {
 	retryAt   time.Time
 	lastErr   error
 	taught    taught
-	doubted   bool // it timed out: rows do not wait for it again before it has answered a handshake
-	retired   bool // no longer in the topology: closes when it owes nothing
+	heard     int64 // worker.now when it last sent something
+	doubted   bool  // it timed out: rows do not wait for it again before it has answered a handshake
+	retired   bool  // no longer in the topology: closes when it owes nothing
 
 	// owner is the client whose own connection this is, which is used once: when it is lost it stays lost. nil: shared by all clients.
 	owner *client
@@ -137,7 +138,8 @@ func (u *upstream) checkTimeout() {
 		}
 		limit += u.grace
 	}
-	waited := time.Duration(u.worker.now - u.calls.front().sent)
+	// What counts is the time without progress: a large reply over a slow network, or a long queue before a busy server, is no silence.
+	waited := time.Duration(u.worker.now - max(u.calls.front().sent, u.heard))
 	if waited < limit {
 		u.timer = u.worker.loop.AfterFunc(limit-waited, u.checkTimeout)
 		return
@@ -233,6 +235,7 @@ func (u *upstream) OnOpen(*evloop.Conn) {
 func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 	w := u.worker
 	w.turn()
+	u.heard = w.now
 	consumed := 0
 	for consumed < len(in) {
 		if u.relayLeft > 0 {
