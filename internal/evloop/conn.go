@@ -14,6 +14,8 @@ type Conn struct {
 	state   connState
 
 	draining     bool // CloseAfterFlush was called
+	muted        bool // output is thrown away
+	deaf         bool // draining or muted
 	shutdown     bool // our writing side is shut down
 	paused       bool
 	eofSeen      bool // the peer's writing side is shut down
@@ -125,7 +127,7 @@ func (c *Conn) CloseAfterFlush(linger time.Duration) {
 	if c.state == connClosed || c.draining {
 		return
 	}
-	c.draining = true
+	c.draining, c.deaf = true, true
 	c.linger = linger
 	if c.state == connOpen {
 		c.startLinger()

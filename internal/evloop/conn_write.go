@@ -30,7 +30,13 @@ func (c *Conn) Buffered() int { return c.output.total }
 func (c *Conn) Full() bool { return c.above }
 
 // writable says whether output is accepted.
-func (c *Conn) writable() bool { return c.state != connClosed && !c.draining }
+func (c *Conn) writable() bool { return c.state != connClosed && !c.deaf }
+
+// Mute has output thrown away from now on, or taken again. What was written before is still sent.
+func (c *Conn) Mute(on bool) {
+	c.muted = on
+	c.deaf = on || c.draining
+}
 
 // Write copies p to the output, which is sent at the end of the turn. It never blocks and never fails: what happens to the
 // connection is told by OnClose. How much is unread is told by Full and Buffered.
@@ -102,7 +108,7 @@ func (c *Conn) WriteOwned(p []byte) {
 // WriteThrough is Write for a large piece that the caller keeps, such as a part of the input that is passed on: what the kernel takes
 // at once is not copied. It costs a system call of its own, now rather than at the end of the turn.
 func (c *Conn) WriteThrough(p []byte) {
-	if c.state == connOpen && !c.draining && !c.blocked && c.output.total == 0 && len(p) >= minOwned {
+	if c.state == connOpen && !c.deaf && !c.blocked && c.output.total == 0 && len(p) >= minOwned {
 		n, errno := sysWrite(c.fd, p)
 		switch errno {
 		case 0:

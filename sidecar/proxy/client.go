@@ -27,12 +27,14 @@ type client struct {
 	session  *session // nil for most: see there
 	proto    int
 	authed   bool
-	noReply  bool  // after QUIT, broken framing or EOF: nothing more is read
-	leaving  bool  // the server is stopping: closes as soon as it is owed nothing
-	stopped  bool  // reading is paused
-	cut      bool  // its connection was closed because it does not read; that comes once
-	ordering bool  // the next command waits for earlier ones: see handler
-	busy     bool  // input is still to be parsed, or may be: it was received while reading was paused
+	noReply  bool // after QUIT, broken framing or EOF: nothing more is read
+	leaving  bool // the server is stopping: closes as soon as it is owed nothing
+	stopped  bool // reading is paused
+	cut      bool // its connection was closed because it does not read; that comes once
+	ordering bool // the next command waits for earlier ones: see handler
+	busy     bool // input is still to be parsed, or may be: it was received while reading was paused
+	silent   bool // CLIENT REPLY OFF
+	skip     skipState
 	heard    int64 // worker.now when input came last, or when reading went on
 
 	name, libName, libVersion string
@@ -65,8 +67,16 @@ func (cl *client) parse(c *evloop.Conn, in []byte) int {
 	consumed := 0
 	for !cl.noReply {
 		if cl.full() {
-			cl.stop(len(in) - consumed)
-			return consumed
+			n, then := cl.parseHeld(in[consumed:])
+			consumed += n
+			switch then {
+			case parseStop:
+				cl.stop(len(in) - consumed)
+				return consumed
+			case parseWait:
+				return consumed
+			}
+			continue
 		}
 		cmd, n, err := cl.parser.Next(in[consumed:])
 		if err != nil {
@@ -139,8 +149,15 @@ func (cl *client) stop(unparsed int) {
 
 // goOn reads on if nothing stands in the way any more.
 func (cl *client) goOn() {
+	if !cl.stopped {
+		return
+	}
+	if cl.skip == skipBegun && cl.owed == 0 {
+		cl.endSkip() // which comes back here
+		return
+	}
 	// Half the window, so that a client at its limit is not paused and resumed with every reply.
-	if cl.stopped && !cl.ordering && !cl.full() && cl.owed <= cl.worker.server.cfg.InFlight/2 {
+	if !cl.ordering && (!cl.full() || cl.mayBeginSkipped()) && cl.owed <= cl.worker.server.cfg.InFlight/2 {
 		cl.stopped = false
 		cl.busy, cl.heard = true, cl.worker.now
 		cl.conn.PauseRead() // it may be blocked and not paused: so that what was left is presented again
@@ -160,8 +177,8 @@ func (cl *client) release() {
 	cl.holds--
 	if cl.holds == 0 {
 		cl.window = cl.worker.server.cfg.InFlight
-		cl.goOn()
 	}
+	cl.goOn()
 }
 
 // checkOutput ends the connection of a client that lets its replies pile up.

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"ringside/resp"
@@ -28,8 +27,6 @@ func clientHandler(name string) handler {
 		return answer(clientSetInfo)
 	case "no-evict", "no-touch":
 		return answer(clientSwitch)
-	case "reply":
-		return answer(clientReply)
 	}
 	return nil
 }
@@ -81,21 +78,6 @@ func clientSwitch(_ *client, cmd resp.Command, dst []byte) []byte {
 		return resp.AppendSimple(dst, "OK")
 	}
 	return resp.AppendError(dst, string(errSyntax))
-}
-
-func clientReply(_ *client, cmd resp.Command, dst []byte) []byte {
-	if bytes.EqualFold(cmd.Args[2], []byte("on")) {
-		return resp.AppendSimple(dst, "OK")
-	}
-	return resp.AppendError(dst, "ERR CLIENT REPLY OFF and SKIP are not offered by ringside")
-}
-
-// describe is the line of CLIENT INFO.
-func (cl *client) describe() string {
-	age := int64(cl.worker.loop.Now().Sub(cl.opened).Seconds())
-	return "id=" + strconv.FormatInt(cl.id, 10) + " addr=" + addressOf(cl.conn.RemoteAddr()) + " laddr=" + addressOf(cl.conn.LocalAddr()) +
-		" name=" + cl.name + " age=" + strconv.FormatInt(age, 10) + " db=0 resp=" + strconv.Itoa(cl.proto) + " owed=" + strconv.Itoa(cl.owed) +
-		" lib-name=" + cl.libName + " lib-ver=" + cl.libVersion
 }
 
 func addressOf(a fmt.Stringer) string {

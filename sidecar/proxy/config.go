@@ -50,6 +50,9 @@ type Config struct {
 	// SweepTimeout bounds KEYS, DBSIZE, RANDOMKEY and FLUSHALL, which go through all names on all cache servers.
 	SweepTimeout time.Duration
 
+	// SlowFrom is how long a request takes that SLOWLOG and LATENCY show.
+	SlowFrom time.Duration
+
 	// ViewTTL is how long a shard's word about its view holds.
 	ViewTTL time.Duration
 	// ServeUnconfirmed: answer from the cache although the row's shard could not be asked for longer than ViewTTL.
@@ -64,8 +67,8 @@ func DefaultConfig() Config {
 		OutputMessages: 32 << 20, Subscriptions: 1 << 16,
 		PrivateUpstreams: 1024, PrivateIdle: 10 * time.Second, QueuedCommands: 1 << 16, QueuedBytes: 64 << 20,
 		ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, RowTimeout: 5 * time.Second, RowOps: 8192,
-		SweepTimeout: time.Minute,
-		ViewTTL:      time.Second, ServeUnconfirmed: true,
+		SweepTimeout: time.Minute, SlowFrom: 10 * time.Millisecond,
+		ViewTTL: time.Second, ServeUnconfirmed: true,
 	}
 }
 
@@ -81,7 +84,7 @@ func (c Config) Validate() error {
 		{"MaxClients", int64(c.MaxClients)}, {"Loops", int64(c.Loops)}, {"InFlight", int64(c.InFlight)}, {"OutputSoft", int64(c.OutputSoft)},
 		{"OutputMessages", int64(c.OutputMessages)}, {"Subscriptions", int64(c.Subscriptions)}, {"PrivateUpstreams", int64(c.PrivateUpstreams)}, {"PrivateIdle", int64(c.PrivateIdle)}, {"QueuedCommands", int64(c.QueuedCommands)}, {"QueuedBytes", int64(c.QueuedBytes)},
 		{"UpstreamCalls", int64(c.UpstreamCalls)}, {"ConnectTimeout", int64(c.ConnectTimeout)}, {"ReplyTimeout", int64(c.ReplyTimeout)},
-		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"SweepTimeout", int64(c.SweepTimeout)}, {"ViewTTL", int64(c.ViewTTL)},
+		{"RowTimeout", int64(c.RowTimeout)}, {"RowOps", int64(c.RowOps)}, {"SweepTimeout", int64(c.SweepTimeout)}, {"SlowFrom", int64(c.SlowFrom)}, {"ViewTTL", int64(c.ViewTTL)},
 	}
 	for _, p := range positive {
 		if p.n <= 0 {

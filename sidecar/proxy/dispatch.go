@@ -21,6 +21,10 @@ type command struct {
 	row rowHandler
 	// sorts: it may read keys that it makes from patterns.
 	sorts bool
+	// scripts: it runs a script or function.
+	scripts bool
+	// databases: it may name another database.
+	databases bool
 	// immediate: it is not queued inside MULTI. atOnce: it is answered here also as part of a transaction.
 	immediate, atOnce bool
 	// listening: a client that is subscribed may use it in RESP2.
@@ -52,6 +56,11 @@ func (t *commands) add(info *resp.CommandInfo) {
 	t.list = append(t.list, c)
 	c.run, c.open = localHandler(info.Name)
 	c.row = rowHandlerOf(info.Name)
+	switch info.Name {
+	case "eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro":
+		c.scripts = true
+	}
+	c.databases = info.Name == "move" || info.Name == "copy"
 	c.sorts = info.Name == "sort" || info.Name == "sort_ro"
 	c.immediate, c.atOnce = isImmediate(info.Name), answersAtOnce(info.Name)
 	if c.run == nil {
@@ -63,6 +72,9 @@ func (t *commands) add(info *resp.CommandInfo) {
 	}
 	if c.run == nil {
 		c.run = fleetHandler(info.Name)
+	}
+	if c.run == nil {
+		c.run = ownHandler(info.Name)
 	}
 	if c.run == nil {
 		c.run = keyHandler(info)
@@ -84,7 +96,7 @@ func keyHandler(info *resp.CommandInfo) handler {
 		return (*worker).mset
 	case "del", "unlink", "exists", "touch":
 		return (*worker).countKeys
-	case "migrate":
+	case "migrate", "move", "pfdebug":
 		return (*worker).refuse
 	}
 	switch info.Class {
@@ -114,7 +126,7 @@ func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
 		w.reject(cl, info, resp.WrongArity(info.Name))
 		return true
 	}
-	c := w.server.commands.of[info]
+	c := w.commands.of[info]
 	if !cl.authed && !c.open {
 		cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 		return true
@@ -149,11 +161,6 @@ func (w *worker) unknown(cl *client, cmd resp.Command) bool {
 
 // refuse answers with an error that the proxy itself decides on.
 func (cl *client) refuse(w *worker, err error) { w.fail(w.local(cl), err) }
-
-func (w *worker) refuse(cl *client, c *command, _ resp.Command) bool {
-	cl.refuse(w, resp.Refusal(fmt.Sprintf("ERR %s is not offered by ringside", spoken(c.info.Name))))
-	return true
-}
 
 // spoken writes a command's name as people do: CLIENT KILL.
 func spoken(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "|", " ")) }
@@ -220,6 +227,11 @@ func (w *worker) together(cl *client, c *command, cmd resp.Command) bool {
 
 // placeKeys returns the one vnode of all keys of a command. onRow makes the error for a key that is a row, which is in w.key.
 func (w *worker) placeKeys(c *command, cmd resp.Command, onRow func(*worker, *command) error) (uint16, error) {
+	if c.databases {
+		if err := checkDatabase(c, cmd.Args); err != nil {
+			return 0, err
+		}
+	}
 	positions, err := c.info.Keys(cmd.Args, w.positions[:0])
 	w.positions = positions
 	if err != nil {

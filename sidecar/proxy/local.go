@@ -236,7 +236,8 @@ func (w *worker) reset(cl *client, c *command, _ resp.Command) bool {
 		return false
 	}
 	cl.endSession(errNotNeeded)
-	cl.proto, cl.name = 2, ""
+	cl.proto, cl.name, cl.silent = 2, "", false
+	cl.conn.Mute(false)
 	cl.setAuthed(w.server.cfg.Password == "")
 	r := w.newRequest(cl, c.index, kindAway)
 	w.finish(r, resp.AppendSimple(nil, "RESET"))

@@ -60,7 +60,17 @@ func TestScriptsRunOnEveryServer(t *testing.T) {
 		})
 	}
 	each(w)
-	// Servers that restart forget.
+	// Servers that restart forget, and EVALSHA may come first in a transaction.
+	defer func() {
+		w.want("SCRIPT LOAD 'return 7'", bulk(shaOf("return 7")))
+		restart(t, b.caches[0])
+		awaitServers(t, b, w)
+		everyServer(t, b, func(key string) {
+			w.want("MULTI", "+OK\r\n")
+			w.want("EVALSHA "+shaOf("return 7")+" 1 "+key, "+QUEUED\r\n")
+			w.want("EXEC", "*1\r\n:7\r\n")
+		})
+	}()
 	for _, s := range b.caches {
 		restart(t, s)
 	}

@@ -39,9 +39,11 @@ type Server struct {
 	keyspaces *keyspace.Set
 	commands  *commands
 	library   *library
-	log       *slog.Logger
-	runID     string
-	started   time.Time
+	// pausedCommands is the table that workers use while writes are paused.
+	pausedCommands func() *commands
+	log            *slog.Logger
+	runID          string
+	started        time.Time
 
 	ctx        context.Context // ends when the server has stopped; all misses and writes run on it
 	cancel     context.CancelFunc
@@ -56,6 +58,8 @@ type Server struct {
 	refusedClients atomic.Uint64
 	rowOps         atomic.Int64
 	privates       atomic.Int64 // connections of clients' own
+	lastSlow       atomic.Int64 // entries that the slow log ever had
+	latencyReset   atomic.Int64 // those before are hidden from LATENCY
 	sweeps         atomic.Int64 // commands under way that go through all names
 	draining       atomic.Bool
 }
@@ -66,7 +70,7 @@ func New(cfg Config, deps Deps, runID string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, keyspaces: deps.Keyspaces, commands: newCommands(), library: newLibrary(), log: deps.Log, runID: runID,
+		cfg: cfg, deps: deps, keyspaces: deps.Keyspaces, commands: newCommands(), library: newLibrary(), pausedCommands: sync.OnceValue(pausedCommands), log: deps.Log, runID: runID,
 		started: time.Now(), ready: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -175,6 +179,9 @@ func (w *worker) welcome(a *evloop.Accepted) {
 	cl.parser.Limits = &s.cfg.Limits
 	cl.setAuthed(s.cfg.Password == "")
 	w.clients[cl.id] = cl
+	if w.pause.all {
+		cl.hold()
+	}
 	if _, err := w.loop.Adopt(a, cl); err != nil {
 		delete(w.clients, cl.id)
 		s.clients.Add(-1)
@@ -203,6 +210,9 @@ func (s *Server) Drain(ctx context.Context) error {
 		return nil // never began to listen
 	}
 	s.draining.Store(true)
+	for _, w := range s.workers {
+		w.loop.Submit(w.endPause) // nobody is kept from leaving
+	}
 	s.workers[0].loop.Submit(s.listener.Close)
 	ticker := time.NewTicker(drainLook)
 	defer ticker.Stop()

@@ -9,6 +9,7 @@ import (
 type stats struct {
 	commands []uint64 // by command.index; the last one: everything else
 	other    int
+	slowFrom time.Duration // Config.SlowFrom
 	latency  [len(latencyBounds) + 1]uint64
 	seconds  float64
 
@@ -51,6 +52,9 @@ func (s *stats) observe(r *request, now int64) {
 		i++
 	}
 	s.latency[i]++
+	if took >= s.slowFrom {
+		r.client.worker.noteSlow(r, took)
+	}
 }
 
 func (s *stats) failed(c code) { s.errors[c]++ }

@@ -177,6 +177,11 @@ func (w *worker) queue(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
+	if tx := s.tx; tx.placed && c.scripts {
+		if _, u, err := w.owner(tx.vnode, cl.proto); err == nil { // else EXEC will tell
+			w.teach(u, c, cmd)
+		}
+	}
 	w.finish(w.newRequest(cl, c.index, kindAway), queuedReply)
 	return true
 }

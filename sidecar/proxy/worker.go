@@ -16,8 +16,12 @@ import (
 type worker struct {
 	server *Server
 	loop   *evloop.Loop
-	hasher *ring.Hasher
-	now    int64 // nanoseconds since the server was made, by the loop's clock; set by turn
+	// commands is the server's table, or that of a pause.
+	commands *commands
+	pause    pause
+	slowlog  slowlog
+	hasher   *ring.Hasher
+	now      int64 // nanoseconds since the server was made, by the loop's clock; set by turn
 
 	route     route
 	upstreams map[upstreamKey]*upstream
@@ -64,9 +68,10 @@ type upstreamKey struct {
 
 func newWorker(s *Server, loop *evloop.Loop) *worker {
 	w := &worker{
-		server: s, loop: loop, hasher: ring.NewHasher(),
+		server: s, loop: loop, commands: s.commands, hasher: ring.NewHasher(),
 		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, stats: newStats(len(s.commands.list)),
 	}
+	w.stats.slowFrom = s.cfg.SlowFrom
 	w.hub = newHub(w)
 	return w
 }
