@@ -12,7 +12,8 @@
 //	join_test.go      sidecars come, go and start without the catalog (P1)
 //	stop_test.go      a sidecar that is asked to end
 //	config_test.go    configurations that cannot work
-//	clients_test.go   unchanged clients: go-redis, redis-cli, redis-benchmark
+//	clients_test.go   unchanged clients: redis-cli, redis-benchmark
+//	goredis_test.go   unchanged clients: go-redis
 //	node_test.go      unchanged clients of Node.js: ioredis, node-redis; their suites are in node/
 //
 // Tests that leave the cluster as they found it share one; each keeps to its own keys. Tests that kill start their own.

@@ -12,24 +12,18 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"ringside/internal/localcluster"
 )
 
 // The clients of Node.js, in the versions that systemtest/node/package-lock.json names, with their default options.
 func TestNodeClients(t *testing.T) {
 	c := shared(t)
 	dir := installNode(t)
-	own := c.NewSidecar("a6", 6)
-	if err := own.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
+	own := sixth(t, c)
+	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := restart(r.Context(), own, r.URL.Query().Get("how")); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
-	})
-	control := httptest.NewServer(restarter(own))
+	}))
 	t.Cleanup(control.Close)
 	for i, suite := range []string{"ioredis", "noderedis"} {
 		t.Run(suite, func(t *testing.T) {
@@ -42,27 +36,6 @@ func TestNodeClients(t *testing.T) {
 			}
 		})
 	}
-}
-
-// restarter restarts a sidecar as a suite asks.
-func restarter(s *localcluster.Sidecar) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var err error
-		switch how := r.URL.Query().Get("how"); how {
-		case "stop":
-			err = s.Stop()
-		case "kill":
-			err = s.Kill()
-		default:
-			err = fmt.Errorf("how is %q; allowed are stop and kill", how)
-		}
-		if err == nil {
-			err = s.Start(r.Context())
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	})
 }
 
 // installNode copies the suites into a folder of their own, has npm install there what they need, and returns the folder.
