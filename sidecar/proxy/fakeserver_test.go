@@ -29,6 +29,12 @@ const (
 // called for one request of a connection at a time, but for several connections at once.
 func fake(t testing.TB, answer func(args []string) string) *fakeServer {
 	t.Helper()
+	return fakeEach(t, func() func(args []string) string { return answer })
+}
+
+// fakeEach is fake with an answer of its own for each connection.
+func fakeEach(t testing.TB, answer func() func(args []string) string) *fakeServer {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +50,7 @@ func fake(t testing.TB, answer func(args []string) string) *fakeServer {
 			s.mu.Lock()
 			s.conns[c] = true
 			s.mu.Unlock()
-			all.Go(func() { s.serve(c, answer) })
+			all.Go(func() { s.serve(c, answer()) })
 		}
 	})
 	t.Cleanup(func() {
