@@ -33,9 +33,11 @@ func FuzzPipeline(f *testing.F) {
 	// A Unix socket, so that many connections do not use up the ports.
 	b := startBefore(f, caches, func(c *Config) { c.Listen = "unix:" + filepath.Join(dir, "s") })
 	b.rows.set("user:1", `{"id":1}`)
+	b.rows.mu.Lock()
 	b.rows.write = func(op keyspace.Op) (keyspace.Outcome, error) {
 		return keyspace.Outcome{Applied: true, Value: op.Delta}, nil // and the rows stay
 	}
+	b.rows.mu.Unlock()
 	bystander := b.dial()
 	for _, seed := range pipelineSeeds() {
 		f.Add(seed, []byte{})

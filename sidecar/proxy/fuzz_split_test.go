@@ -21,12 +21,14 @@ func FuzzSplit(f *testing.F) {
 	for _, c := range b.caches {
 		direct = append(direct, dial(f, c.Addr()))
 	}
+	b.rows.mu.Lock()
 	b.rows.read = func(key string) *Row {
 		if key == "user:9" {
 			return &Row{Err: resp.Refusal("SHARDDOWN s1: made up")}
 		}
 		return nil
 	}
+	b.rows.mu.Unlock()
 	w := b.dial()
 	mset, mget, del := byte(3), byte(2), byte(4)
 	for _, seed := range [][]byte{
