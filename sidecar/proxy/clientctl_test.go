@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -313,7 +314,7 @@ func TestWhatIsNotOffered(t *testing.T) {
 		"COPY {c}a {c}b DB 1": "-ERR DB index is out of range\r\n", "COPY {c}a {c}b DB x": "-ERR value is not an integer or out of range\r\n",
 		"COPY {c}a {c}b REPLACE DB 0": ":1\r\n", "COPY {c}a {c}d REPLACE": ":1\r\n", "CLIENT TRACKING OFF": "+OK\r\n", "CLIENT TRACKING x": "-ERR syntax error\r\n",
 		"CLIENT GETREDIR": ":-1\r\n", "CLIENT NO-EVICT ON": "+OK\r\n", "ACL WHOAMI": bulk("default"), "ACL USERS": "*1\r\n" + bulk("default"),
-		"CLIENT TRACKINGINFO": "*6\r\n" + bulk("flags") + "*1\r\n" + bulk("off") + bulk("redirect") + ":-1\r\n" + bulk("prefixes") + "*0\r\n",
+		"CLIENT TRACKINGINFO":  "*6\r\n" + bulk("flags") + "*1\r\n" + bulk("off") + bulk("redirect") + ":-1\r\n" + bulk("prefixes") + "*0\r\n",
 		"OBJECT ENCODING {c}a": bulk("int"),
 	} {
 		w.want(command, want)
@@ -327,6 +328,41 @@ func TestWhatIsNotOffered(t *testing.T) {
 	for _, c := range []string{"LASTSAVE", "LOLWUT", "ACL CAT", "CLIENT HELP", "SLOWLOG HELP", "OBJECT HELP", "MEMORY HELP", "SCRIPT HELP", "FUNCTION HELP"} {
 		if got := w.do(c); strings.HasPrefix(got, "-") {
 			t.Errorf("%s: %q", c, got)
+		}
+	}
+}
+
+// COMMAND's subcommands answer as those of one Redis 7.0.
+func TestCommandAsksAnswerAsRedis(t *testing.T) {
+	b := start(t, 1, nil)
+	direct := realredis.T(t)
+	if !strings.Contains(textOf(t, dial(t, direct.Addr()).do("INFO server")), "redis_version:7.0.") {
+		t.Log("the texts are of Redis 7.0, the server is not: nothing to compare")
+		return
+	}
+	for proto := 2; proto <= 3; proto++ {
+		ours, theirs := b.dial(), dial(t, direct.Addr())
+		for _, w := range []*wire{ours, theirs} {
+			w.do("HELLO " + string(rune('0'+proto)))
+		}
+		for _, c := range []string{
+			"COMMAND DOCS get SET client|kill nosuch", "COMMAND GETKEYSANDFLAGS SET a b", "COMMAND GETKEYSANDFLAGS SET a b GET", "COMMAND GETKEYSANDFLAGS BITFIELD a GET u8 0",
+			"COMMAND GETKEYSANDFLAGS BITFIELD a SET u8 0 1", "COMMAND GETKEYSANDFLAGS SORT a STORE b", "COMMAND GETKEYSANDFLAGS SORT a", "COMMAND GETKEYSANDFLAGS LMPOP 2 a b LEFT",
+			"COMMAND GETKEYSANDFLAGS EVAL x 1 a", "COMMAND GETKEYSANDFLAGS MSET a 1 b 2", "COMMAND GETKEYSANDFLAGS ZUNIONSTORE d 2 a b", "COMMAND GETKEYSANDFLAGS GEORADIUS a 1 1 1 m STORE b",
+			"COMMAND GETKEYSANDFLAGS XREAD STREAMS a b 0 0", "COMMAND GETKEYSANDFLAGS PING x", "COMMAND GETKEYSANDFLAGS NOSUCH x", "COMMAND GETKEYSANDFLAGS GET a b", "COMMAND GETKEYSANDFLAGS PFCOUNT a b",
+			"COMMAND GETKEYSANDFLAGS RENAME a b", "COMMAND GETKEYSANDFLAGS MIGRATE h 1 a 0 1", "COMMAND GETKEYSANDFLAGS OBJECT ENCODING a", "COMMAND GETKEYS LMPOP 2 a b LEFT",
+			"COMMAND LIST FILTERBY ACLCAT nosuch", "COMMAND LIST FILTERBY MODULE x", "COMMAND LIST FILTERBY foo bar", "COMMAND LIST FILTERBY PATTERN",
+			"COMMAND LIST FILTERBY PATTERN xr*", "COMMAND LIST FILTERBY ACLCAT hyperloglog", "COMMAND LIST FILTERBY ACLCAT scripting", "COMMAND LIST FILTERBY PATTERN *|help",
+		} {
+			got, want := ours.do(c), theirs.do(c)
+			if got == want {
+				continue
+			}
+			g, _, err1 := resp.Decode([]byte(got))
+			v, _, err2 := resp.Decode([]byte(want))
+			if err1 != nil || err2 != nil || !strings.HasPrefix(c, "COMMAND LIST") || !slices.Equal(leaves(g, nil), leaves(v, nil)) {
+				t.Errorf("RESP%d %s:\n got %.600q\nwant %.600q", proto, c, got, want)
+			}
 		}
 	}
 }

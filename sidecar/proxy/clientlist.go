@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +82,7 @@ func (cl *client) flags() string {
 	if cl.noReply {
 		flags += "c"
 	}
-	if cl.onSocket() {
+	if _, ok := cl.worker.server.socket(); ok {
 		flags += "U"
 	}
 	if flags == "" {
@@ -90,18 +91,19 @@ func (cl *client) flags() string {
 	return flags
 }
 
-func (cl *client) onSocket() bool {
-	a := cl.conn.LocalAddr()
-	return a != nil && a.Network() == "unix"
+// address is what tells this client in CLIENT LIST and CLIENT KILL.
+func (cl *client) address() string { return cl.worker.server.addressOfClient(cl.conn.RemoteAddr()) }
+
+// addressOfClient writes a client's address. As in Redis, clients of a Unix socket share one.
+func (s *Server) addressOfClient(a net.Addr) string {
+	if path, ok := s.socket(); ok {
+		return path + ":0"
+	}
+	return addressOf(a)
 }
 
-// address is what tells this client in CLIENT LIST and CLIENT KILL. As in Redis, clients of a Unix socket share one.
-func (cl *client) address() string {
-	if cl.onSocket() {
-		return addressOf(cl.conn.LocalAddr()) + ":0"
-	}
-	return addressOf(cl.conn.RemoteAddr())
-}
+// socket returns the path of the Unix socket that clients connect to, if they do.
+func (s *Server) socket() (path string, ok bool) { return strings.CutPrefix(s.cfg.Listen, "unix:") }
 
 // clientFilter says which clients are meant. Its zero value means all.
 type clientFilter struct {

@@ -1,7 +1,7 @@
 // Package proxy is what the application sees: a Redis server on localhost.
 //
 // One worker per event loop owns its client connections and its own upstream connections to each cache server, one for each
-// protocol version that clients speak. Nothing on a loop blocks and nothing is locked: a worker's state is touched on its loop only.
+// protocol version that clients speak. Nothing on a loop blocks: a worker's state is touched on its loop only.
 //
 //	client --parse--> dispatch --+-- plain key ------> upstream (one write per turn) --> reply, in order
 //	                             +-- row, read ------> upstream GET of its entry --hit--> reply, in order
@@ -17,6 +17,9 @@
 // A client that goes beyond that has a session (session.go): a transaction, queued here and sent as one piece; a connection of its own to a
 // cache server, for WATCH and for commands that wait; subscriptions, whose messages come by one feed from each server for all clients of
 // the loop (topic.go). Whatever goes by another connection than what came before waits until nothing is owed, and what follows waits for it.
+//
+// What is about all cache servers is a task (task.go), several steps on the loop: SCAN, the sweeps (KEYS, DBSIZE, FLUSHALL: sweep.go), scripts.
+// The scripts that clients have loaded are the one thing that loops share (scripts.go), behind a lock that is held for a look-up.
 //
 // It imports resp, ring, shard, keyspace, topology, internal/evloop and, for the format of entries, cache. It must not import membership or what
 // speaks to PostgreSQL: misses and writes go through the interfaces in config.go, so that it can be tested without either.

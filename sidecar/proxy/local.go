@@ -43,7 +43,7 @@ func localHandler(name string) (h handler, open bool) {
 		return answer(role), false
 	case "config|get":
 		return answer(configGet), false
-	case "command", "command|count", "command|info", "command|docs", "command|list", "command|getkeys":
+	case "command", "command|count", "command|info", "command|docs", "command|list", "command|getkeys", "command|getkeysandflags":
 		return answer(commandCommand), false
 	}
 	if strings.HasPrefix(name, "client|") {
@@ -248,7 +248,9 @@ func (w *worker) reset(cl *client, c *command, _ resp.Command) bool {
 func configGet(cl *client, cmd resp.Command, dst []byte) []byte {
 	settings := map[string]string{
 		"save": "", "appendonly": "no", "databases": "1", "timeout": "0", "maxmemory": "0", "maxmemory-policy": "noeviction",
-		"slave-read-only": "yes", "replica-read-only": "yes", "port": "0",
+		"slave-read-only": "yes", "replica-read-only": "yes", "port": strconv.Itoa(cl.worker.server.port()),
+		"cluster-enabled": "no", "notify-keyspace-events": "", "latency-monitor-threshold": strconv.FormatInt(cl.worker.server.cfg.SlowFrom.Milliseconds(), 10),
+		"slowlog-log-slower-than": strconv.FormatInt(cl.worker.server.cfg.SlowFrom.Microseconds(), 10), "slowlog-max-len": strconv.Itoa(slowlogLength * len(cl.worker.server.workers)),
 		"maxclients": strconv.Itoa(cl.worker.server.cfg.MaxClients), "proto-max-bulk-len": strconv.Itoa(cl.worker.server.cfg.Limits.MaxBulk),
 	}
 	var found []string

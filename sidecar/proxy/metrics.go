@@ -8,11 +8,11 @@ import (
 type collector struct {
 	server *Server
 
-	commands, errors, requests                                                  *prometheus.Desc
-	hits, misses, unconfirmed                                                   *prometheus.Desc
-	passedErrors, protocolErrors, badPasswords, cut                             *prometheus.Desc
-	connects, timeouts, clients, upstreams, waiting, ops                        *prometheus.Desc
-	refused, privates, privatesRefused, blocked, subscriptions, feeds, messages *prometheus.Desc
+	commands, errors, requests                                                                *prometheus.Desc
+	hits, misses, unconfirmed                                                                 *prometheus.Desc
+	passedErrors, protocolErrors, badPasswords, cut                                           *prometheus.Desc
+	connects, timeouts, clients, upstreams, waiting, ops                                      *prometheus.Desc
+	slow, sweeps, refused, privates, privatesRefused, blocked, subscriptions, feeds, messages *prometheus.Desc
 }
 
 func newCollector(s *Server) *collector {
@@ -38,6 +38,8 @@ func newCollector(s *Server) *collector {
 		messages:        desc("messages_total", "Published messages given to subscribers."),
 		blocked:         desc("blocked_clients", "Clients that wait for data by a blocking command now."),
 		privatesRefused: desc("private_upstreams_refused_total", "Requests refused because too many clients had connections of their own."),
+		slow:            desc("slow_requests_total", "Requests that SLOWLOG has recorded."),
+		sweeps:          desc("sweeps", "Commands under way that go through all keys of the cache servers."),
 		connects:        desc("upstream_connects_total", "Connections made to cache servers by the event loops."),
 		timeouts:        desc("upstream_timeouts_total", "Connections to cache servers closed because a reply did not come in time."),
 		clients:         desc("clients", "Client connections now."),
@@ -51,7 +53,7 @@ func newCollector(s *Server) *collector {
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.commands, c.errors, c.requests, c.hits, c.misses, c.unconfirmed, c.passedErrors, c.protocolErrors, c.badPasswords, c.cut,
-		c.privates, c.privatesRefused, c.blocked, c.subscriptions, c.feeds, c.messages, c.refused, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
+		c.privates, c.privatesRefused, c.blocked, c.subscriptions, c.feeds, c.messages, c.refused, c.slow, c.sweeps, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
 	} {
 		out <- d
 	}
@@ -106,6 +108,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.blocked, int64(s.blocked))
 	gauge(c.privates, c.server.privates.Load())
 	counter(c.privatesRefused, s.privatesRefused)
+	counter(c.slow, uint64(c.server.lastSlow.Load()))
+	gauge(c.sweeps, c.server.sweeps.Load())
 	counter(c.connects, s.upstreamConnects)
 	counter(c.timeouts, s.upstreamTimeouts)
 	gauge(c.clients, int64(s.clients))

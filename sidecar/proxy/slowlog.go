@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -20,11 +21,21 @@ type slowlog struct {
 }
 
 type slowEntry struct {
-	id         int64
-	at         time.Time
-	took       time.Duration
-	words      []string
-	addr, name string
+	id      int64
+	at      time.Time
+	took    time.Duration
+	command *resp.CommandInfo
+	key     string // of a row
+	addr    net.Addr
+	name    string
+}
+
+// words are what is known of the request's arguments.
+func (e *slowEntry) words() []string {
+	if e.key == "" {
+		return []string{spoken(e.command.Name)}
+	}
+	return []string{spoken(e.command.Name), e.key}
 }
 
 // slowlogLength is how many entries each loop keeps.
@@ -40,12 +51,12 @@ func (w *worker) noteSlow(r *request, took time.Duration) {
 	if info.Flags&(resp.FlagBlocking|resp.FlagSkipSlowlog) != 0 {
 		return
 	}
-	words := []string{spoken(info.Name)}
-	if len(r.key) > 0 {
-		words = append(words, string(r.key))
-	}
-	e := slowEntry{w.server.lastSlow.Add(1) - 1, w.server.started.Add(time.Duration(w.now)), took, words, r.client.address(), r.client.name}
+	// Nothing is put into words yet: when the machine is overloaded, every request is slow.
+	e := slowEntry{w.server.lastSlow.Add(1) - 1, w.server.started.Add(time.Duration(w.now)), took, info, string(r.key), r.client.conn.RemoteAddr(), r.client.name}
 	l := &w.slowlog
+	if l.entries == nil {
+		l.entries = make([]slowEntry, 0, slowlogLength)
+	}
 	if len(l.entries) < slowlogLength {
 		l.entries = append(l.entries, e)
 		return
@@ -97,11 +108,12 @@ func (w *worker) slowlogGet(cl *client, c *command, cmd resp.Command) bool {
 			out = resp.AppendInt(out, e.id)
 			out = resp.AppendInt(out, e.at.Unix())
 			out = resp.AppendInt(out, e.took.Microseconds())
-			out = resp.AppendArray(out, len(e.words))
-			for _, word := range e.words {
+			words := e.words()
+			out = resp.AppendArray(out, len(words))
+			for _, word := range words {
 				out = resp.AppendBulk(out, word)
 			}
-			out = resp.AppendBulk(resp.AppendBulk(out, e.addr), e.name)
+			out = resp.AppendBulk(resp.AppendBulk(out, w.server.addressOfClient(e.addr)), e.name)
 		}
 		return out
 	})
@@ -179,7 +191,7 @@ func (w *worker) latencyDoctor(cl *client, c *command, _ resp.Command) bool {
 		if len(entries) > 0 {
 			longest := slices.MaxFunc(entries, func(a, b slowEntry) int { return cmp.Compare(a.took, b.took) })
 			text = fmt.Sprintf("Of the latest requests %d took %v or longer, the longest %v (%s). SLOWLOG GET -1 lists them; the times of all requests are at /metrics of the admin address.\n",
-				len(entries), w.server.cfg.SlowFrom, longest.took, longest.words[0])
+				len(entries), w.server.cfg.SlowFrom, longest.took, spoken(longest.command.Name))
 		}
 		return resp.AppendVerbatim(nil, proto, [3]byte{'t', 'x', 't'}, text)
 	})

@@ -121,22 +121,8 @@ func (s *stats) add(o stats) {
 // Not to be called on a loop.
 func (s *Server) gather() stats {
 	sum := newStats(len(s.commands.list))
-	answers := make(chan stats, len(s.workers))
-	asked := 0
-	for _, w := range s.workers {
-		if w.loop.Submit(func() { answers <- w.copyStats() }) {
-			asked++
-		}
-	}
-	late := time.NewTimer(time.Second)
-	defer late.Stop()
-	for range asked {
-		select {
-		case one := <-answers:
-			sum.add(one)
-		case <-late.C:
-			return sum
-		}
+	for _, one := range collect(s, (*worker).copyStats) {
+		sum.add(one)
 	}
 	return sum
 }

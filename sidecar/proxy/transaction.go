@@ -261,7 +261,7 @@ func (w *worker) rowInTransaction(*command) error {
 func answersAtOnce(name string) bool {
 	switch name {
 	case "ping", "echo", "select", "readonly", "readwrite", "time", "role", "unwatch", "config|get",
-		"command", "command|count", "command|info", "command|docs", "command|list", "command|getkeys",
+		"command", "command|count", "command|info", "command|docs", "command|list", "command|getkeys", "command|getkeysandflags",
 		"client|id", "client|getname", "client|setname", "client|info", "client|setinfo", "client|no-evict", "client|no-touch":
 		return true
 	}
