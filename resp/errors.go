@@ -5,12 +5,19 @@ package resp
 type ProtocolError struct {
 	// Text is what Redis would say, without the leading "ERR ".
 	Text string
+	// Limit is the one that the request went beyond, which may be well formed otherwise. NoLimit: the framing itself is broken.
+	Limit Limit
 }
 
 func (e *ProtocolError) Error() string { return e.Text }
 
 func protocolError(what string) *ProtocolError {
 	return &ProtocolError{Text: "Protocol error: " + what}
+}
+
+func (e *ProtocolError) beyond(l Limit) *ProtocolError {
+	e.Limit = l
+	return e
 }
 
 // Refusal is the text of an error reply with its code ("ERR unknown command ..."), fit for AppendError. Nothing was run; the

@@ -10,7 +10,7 @@ func (p *Parser) inline(buf []byte, limits *Limits) (Command, int, error) {
 		p.want = len(buf) + 1
 	}
 	if end := p.seen + max(i, 0); end > limits.MaxInline {
-		return Command{}, 0, protocolError("too big inline request")
+		return Command{}, 0, protocolError("too big inline request").beyond(InlineLimit)
 	}
 	if i < 0 {
 		return Command{}, 0, nil

@@ -19,6 +19,33 @@ func DefaultLimits() Limits {
 	return Limits{MaxBulk: 64 << 20, MaxElements: 1 << 20, MaxInline: 64 << 10, MaxRequest: 128 << 20}
 }
 
+// Limit says which of the limits of a request was exceeded.
+type Limit uint8
+
+// The limits of a request. Unauthenticated is Redis's own for who has not given the password yet: 10 arguments of 16 KiB.
+const (
+	NoLimit Limit = iota
+	BulkLimit
+	ElementsLimit
+	InlineLimit
+	RequestLimit
+	UnauthenticatedLimit
+	limits
+)
+
+// AllLimits returns them, without NoLimit.
+func AllLimits() []Limit {
+	var all []Limit
+	for l := NoLimit + 1; l < limits; l++ {
+		all = append(all, l)
+	}
+	return all
+}
+
+func (l Limit) String() string {
+	return [limits]string{"none", "bulk", "elements", "inline", "request", "unauthenticated"}[l]
+}
+
 // Validate says which limit makes no sense.
 func (l Limits) Validate() error {
 	for _, limit := range []struct {

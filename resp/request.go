@@ -119,16 +119,18 @@ func (p *Parser) count(buf []byte, limits *Limits) (bool, error) {
 	line, ok := p.line(buf, limits.MaxInline)
 	if !ok {
 		if p.seen > limits.MaxInline {
-			return false, protocolError("too big mbulk count string")
+			return false, protocolError("too big mbulk count string").beyond(InlineLimit)
 		}
 		return false, nil
 	}
 	n, ok := parseInt(line[1:])
 	switch {
-	case !ok || n > int64(limits.MaxElements):
+	case !ok:
 		return false, protocolError("invalid multibulk length")
+	case n > int64(limits.MaxElements):
+		return false, protocolError("invalid multibulk length").beyond(ElementsLimit)
 	case n > unauthenticatedElements && p.Unauthenticated:
-		return false, protocolError("unauthenticated multibulk length")
+		return false, protocolError("unauthenticated multibulk length").beyond(UnauthenticatedLimit)
 	}
 	p.total = int(max(n, 0))
 	return true, nil
@@ -182,7 +184,7 @@ func (p *Parser) bulkHeader(buf []byte, limits *Limits) error {
 		return p.openBulk(line, limits)
 	}
 	if p.seen > limits.MaxInline {
-		return protocolError("too big bulk count string")
+		return protocolError("too big bulk count string").beyond(InlineLimit)
 	}
 	return nil
 }
@@ -198,12 +200,14 @@ func (p *Parser) openBulk(line []byte, limits *Limits) error {
 	}
 	n, ok := parseInt(line[1:])
 	switch {
-	case !ok || n < 0 || n > int64(limits.MaxBulk):
+	case !ok || n < 0:
 		return protocolError("invalid bulk length")
+	case n > int64(limits.MaxBulk):
+		return protocolError("invalid bulk length").beyond(BulkLimit)
 	case n > unauthenticatedBulk && p.Unauthenticated:
-		return protocolError("unauthenticated bulk length")
+		return protocolError("unauthenticated bulk length").beyond(UnauthenticatedLimit)
 	case n+2 > int64(limits.MaxRequest-p.pos):
-		return protocolError("too big request")
+		return protocolError("too big request").beyond(RequestLimit)
 	}
 	p.bulkIn = 1 + int(n)
 	return nil

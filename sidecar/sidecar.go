@@ -111,6 +111,7 @@ func (s *Sidecar) proxyConfig(version string) proxy.Config {
 	l := s.cfg.Limits
 	c.Limits.MaxBulk, c.Limits.MaxRequest = int(l.Value), int(l.Request)
 	c.OutputHard, c.InFlight, c.RowOps = int(l.Output), l.Pipeline, l.RowOperations
+	c.ClientIdle, c.UpstreamIdle = l.ClientIdle, l.UpstreamIdle
 	c.OutputSoft = min(c.OutputSoft, c.OutputHard)
 	c.ViewTTL, c.ServeUnconfirmed = s.cfg.ViewTTL, s.cfg.WhenShardUnreachable == "serve"
 	return c

@@ -111,6 +111,10 @@ keyspaces:
 			"4:33: limits.request must be from 2MiB to 4GiB",
 			"4:52: limits.shard_queue must be from 1 to 1000000",
 		}},
+		{"idle times", "limits: { client_idle: 500ms, upstream_idle: 0s }\n", []string{
+			"1:24: limits.client_idle must be 0s, which is never, or from 1s to 720h0m0s",
+			"1:46: limits.upstream_idle must be from 1s to 720h0m0s",
+		}},
 		{"choices", "consistency: eventual\nwhen_shard_unreachable: hope\nlog: { level: loud, format: xml }\n", []string{
 			`1:14: consistency must be one of bounded, strict, not "eventual"`,
 			`2:25: when_shard_unreachable must be one of serve, refuse, not "hope"`,

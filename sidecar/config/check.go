@@ -25,6 +25,7 @@ const (
 	maxConnections = 10_000
 	maxClients     = 1_000_000
 	maxLoops       = 1024
+	maxIdle        = 30 * 24 * time.Hour
 )
 
 // check reports what decoding cannot see: values out of range, and values that do not go together.
@@ -53,6 +54,10 @@ func (c *Config) check(d *decoder) {
 	checkRange(d, "limits.request", c.Limits.Request, max(c.Limits.Value, kib), 4*gib)
 	checkRange(d, "limits.output", c.Limits.Output, mib, 64*gib)
 	checkRange(d, "limits.pipeline", c.Limits.Pipeline, 1, 1_000_000)
+	if idle := c.Limits.ClientIdle; idle != 0 && (idle < time.Second || idle > maxIdle) {
+		d.fault("limits.client_idle", "limits.client_idle must be 0s, which is never, or from %v to %v", time.Second, maxIdle)
+	}
+	checkRange(d, "limits.upstream_idle", c.Limits.UpstreamIdle, time.Second, maxIdle)
 	checkRange(d, "limits.row_operations", c.Limits.RowOperations, 1, 1_000_000)
 	checkRange(d, "limits.shard_queue", c.Limits.ShardQueue, 1, 1_000_000)
 	checkRange(d, "limits.shard_queue_wait", c.Limits.ShardQueueWait, time.Millisecond, 10*time.Second)

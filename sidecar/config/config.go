@@ -122,6 +122,8 @@ type Limits struct {
 	Request        Size          `yaml:"request"`          // one command; default 128MiB
 	Output         Size          `yaml:"output"`           // unread replies of one client, which is cut above it; default 256MiB
 	Pipeline       int           `yaml:"pipeline"`         // unanswered requests of one client; more are left unread; default 1024
+	ClientIdle     time.Duration `yaml:"client_idle"`      // a client that sends nothing for so long is closed; default 0: never
+	UpstreamIdle   time.Duration `yaml:"upstream_idle"`    // a connection to a cache server that is not used for so long; default 5m
 	RowOperations  int           `yaml:"row_operations"`   // misses and writes of rows under way; more get OVERLOADED; default 8192
 	ShardQueue     int           `yaml:"shard_queue"`      // requests waiting for one shard's connections; default 1024
 	ShardQueueWait time.Duration `yaml:"shard_queue_wait"` // and how long one waits; default 500ms
@@ -143,7 +145,7 @@ func Default() *Config {
 		WhenShardUnreachable: "serve",
 		Consistency:          "bounded",
 		Limits: Limits{
-			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, RowOperations: 8192,
+			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,
 		},
 		Log: Log{Level: "info", Format: "text"},

@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 	equal("keyspaces[1]", c.Keyspaces[1], Keyspace{"order", "order:{tenant}:{id:int}", "orders", "row", "tenant", time.Minute, 0})
 	equal("compiled", c.Set().ByName("user").String(), "user (user:{id:int})")
 	equal("compiled shard_by", c.Set().ByName("user").ShardBy, "id")
-	equal("limits", c.Limits, Limits{1 << 20, 128 << 20, 256 << 20, 1024, 8192, 1024, 1500 * time.Millisecond})
+	equal("limits", c.Limits, Limits{1 << 20, 128 << 20, 256 << 20, 1024, 0, 5 * time.Minute, 8192, 1024, 1500 * time.Millisecond})
 	equal("view_ttl", c.ViewTTL, 2*time.Second)
 	equal("consistency", c.Consistency, "bounded")
 }
@@ -241,6 +241,8 @@ limits:
   request: 128MiB
   output: 256MiB
   pipeline: 1024
+  client_idle: 0s
+  upstream_idle: 5m
   row_operations: 8192
   shard_queue: 1024
   shard_queue_wait: 1.5s

@@ -268,6 +268,9 @@ func (cl *client) endAfterReplies() {
 
 func (cl *client) protocolError(err error) {
 	cl.worker.stats.protocolErrors++
+	if broken, ok := errors.AsType[*resp.ProtocolError](err); ok && broken.Limit != resp.NoLimit {
+		cl.worker.stats.atLimit.requests[broken.Limit]++
+	}
 	cl.refuse(cl.worker, resp.Refusal("ERR "+err.Error()))
 	cl.endAfterReplies()
 }

@@ -38,6 +38,11 @@ type Config struct {
 	PrivateIdle time.Duration
 	// QueuedCommands and QueuedBytes bound what a client queues between MULTI and EXEC.
 	QueuedCommands, QueuedBytes int
+	// ClientIdle is how long a client may send nothing, unless it is waiting for something; 0: as long as it likes.
+	ClientIdle time.Duration
+	// UpstreamIdle is how long a connection to a cache server is kept without use: many sidecars that use it now and then must not
+	// take all the clients that a server allows. 0: for ever.
+	UpstreamIdle time.Duration
 	// UpstreamCalls is how many requests may wait for one upstream connection; above it -OVERLOADED.
 	UpstreamCalls int
 	// ConnectTimeout and ReplyTimeout bound the wait for a cache server: to connect, and while it owes a reply and sends nothing.
@@ -67,7 +72,7 @@ func DefaultConfig() Config {
 		OutputMessages: 32 << 20, Subscriptions: 1 << 16,
 		PrivateUpstreams: 1024, PrivateIdle: 10 * time.Second, QueuedCommands: 1 << 16, QueuedBytes: 64 << 20,
 		ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, RowTimeout: 5 * time.Second, RowOps: 8192,
-		SweepTimeout: time.Minute, SlowFrom: 10 * time.Millisecond,
+		SweepTimeout: time.Minute, UpstreamIdle: 5 * time.Minute, SlowFrom: 10 * time.Millisecond,
 		ViewTTL: time.Second, ServeUnconfirmed: true,
 	}
 }
@@ -90,6 +95,9 @@ func (c Config) Validate() error {
 		if p.n <= 0 {
 			return fmt.Errorf("proxy: %s is %d, must be above 0", p.name, p.n)
 		}
+	}
+	if c.ClientIdle < 0 || c.UpstreamIdle < 0 {
+		return fmt.Errorf("proxy: ClientIdle is %v and UpstreamIdle %v, must not be below 0", c.ClientIdle, c.UpstreamIdle)
 	}
 	if err := c.Limits.Validate(); err != nil {
 		return fmt.Errorf("proxy: %w", err)

@@ -57,6 +57,7 @@ func (w *worker) awayJoin(r *request, work func()) {
 	s := w.server
 	if s.rowOps.Add(1) > int64(s.cfg.RowOps) {
 		s.rowOps.Add(-1)
+		w.stats.atLimit.rowOps++
 		r.join.fail(errManyRowOps)
 		w.endJoin(r)
 		return

@@ -8,6 +8,8 @@ import (
 type collector struct {
 	server *Server
 
+	limits *limitMetrics
+
 	commands, errors, requests                                                                *prometheus.Desc
 	hits, misses, unconfirmed                                                                 *prometheus.Desc
 	passedErrors, protocolErrors, badPasswords, cut                                           *prometheus.Desc
@@ -21,6 +23,7 @@ func newCollector(s *Server) *collector {
 	}
 	return &collector{
 		server:          s,
+		limits:          newLimitMetrics(),
 		commands:        desc("commands_total", "Requests answered, by command.", "command"),
 		errors:          desc("error_replies_total", "Error replies made by this sidecar, by their first word.", "code"),
 		requests:        desc("request_duration_seconds", "Time from a request to its reply."),
@@ -57,6 +60,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	} {
 		out <- d
 	}
+	c.limits.describe(out)
 }
 
 // Collect implements prometheus.Collector.
@@ -116,4 +120,5 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.upstreams, int64(s.upstreams))
 	gauge(c.waiting, int64(s.inFlight))
 	gauge(c.ops, c.server.rowOps.Load())
+	c.limits.collect(out, &s.atLimit)
 }

@@ -138,6 +138,7 @@ func (w *worker) away(r *request, work func() func()) {
 	s := w.server
 	if s.rowOps.Add(1) > int64(s.cfg.RowOps) {
 		s.rowOps.Add(-1)
+		w.stats.atLimit.rowOps++
 		w.fail(r, errManyRowOps)
 		return
 	}

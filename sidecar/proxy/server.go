@@ -176,6 +176,7 @@ func (w *worker) welcome(a *evloop.Accepted) {
 		return
 	}
 	cl := &client{worker: w, id: s.lastID.Add(1), proto: 2, opened: w.loop.Now(), window: s.cfg.InFlight}
+	cl.heard = int64(cl.opened.Sub(s.started))
 	cl.parser.Limits = &s.cfg.Limits
 	cl.setAuthed(s.cfg.Password == "")
 	w.clients[cl.id] = cl

@@ -24,6 +24,7 @@ type stats struct {
 	privatesRefused  uint64 // connections of clients' own
 	upstreamConnects uint64
 	upstreamTimeouts uint64
+	atLimit          limitCounts
 
 	// Taken with the copy.
 	clients, upstreams, inFlight int
@@ -71,6 +72,8 @@ func (w *worker) copyStats() stats {
 	for _, cl := range w.clients {
 		if cl.isBlocked() {
 			s.blocked++
+		} else if cl.stopped {
+			s.atLimit.heldBack++
 		}
 		if cl.session != nil {
 			s.subscriptions += cl.session.subs.count()
@@ -109,6 +112,7 @@ func (s *stats) add(o stats) {
 	s.privatesRefused += o.privatesRefused
 	s.upstreamConnects += o.upstreamConnects
 	s.upstreamTimeouts += o.upstreamTimeouts
+	s.atLimit.add(&o.atLimit)
 	s.clients += o.clients
 	s.blocked += o.blocked
 	s.subscriptions += o.subscriptions

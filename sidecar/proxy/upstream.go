@@ -79,6 +79,7 @@ func (u *upstream) room() error {
 		unsent = u.conn.Buffered()
 	}
 	if u.calls.len() >= w.server.cfg.UpstreamCalls || unsent > maxUnsent {
+		w.stats.atLimit.upstreamFull++
 		return errManyRequests
 	}
 	return nil
@@ -339,7 +340,10 @@ func (u *upstream) OnDrain(*evloop.Conn) {}
 func (u *upstream) OnEOF(c *evloop.Conn) { c.Close(errConnectionLost) }
 
 // OnClose implements evloop.Handler.
-func (u *upstream) OnClose(_ *evloop.Conn, err error) {
+func (u *upstream) OnClose(c *evloop.Conn, err error) {
+	if c != u.conn {
+		return // it was given up before
+	}
 	if err == nil {
 		err = errConnectionLost
 	}
@@ -363,6 +367,7 @@ func (u *upstream) lost(err error) {
 	}
 	if !wasOpen {
 		u.refusals++
+		u.worker.stats.atLimit.connects++
 	}
 	if isTimeout(err) {
 		u.doubted = true

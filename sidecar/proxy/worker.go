@@ -73,6 +73,7 @@ func newWorker(s *Server, loop *evloop.Loop) *worker {
 	}
 	w.stats.slowFrom = s.cfg.SlowFrom
 	w.hub = newHub(w)
+	w.watchIdle()
 	return w
 }
 
