@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,7 +111,7 @@ caches:
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if _, err := New(cfg, "v0", nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint(faults[0])) {
+	if _, err := New(cfg, "v0", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), fmt.Sprint(faults[0])) {
 		t.Errorf("New: %v", err)
 	}
 }

@@ -52,6 +52,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	if err != nil {
 		return nil, err
 	}
+	warnOfExposure(cfg, log)
 	boot := make([]byte, 20)
 	_, _ = rand.Read(boot) // never fails
 	registry := prometheus.NewRegistry()

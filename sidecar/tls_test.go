@@ -17,8 +17,10 @@ import (
 func run(t *testing.T, text string) *Sidecar {
 	t.Helper()
 	dir := t.TempDir()
+	if !strings.Contains(text, "redis:") {
+		text += "redis: { listen: \"127.0.0.1:0\" }\n"
+	}
 	s, err := New(load(t, dir, `
-redis: { listen: "127.0.0.1:0" }
 admin: { listen: "127.0.0.1:0" }
 gossip: { listen: "127.0.0.1:0" }
 `+text), "v0", slog.New(slog.DiscardHandler))
