@@ -1,6 +1,6 @@
 package resp
 
-//go:generate go test -run "^(TestTable|TestDocs)$" -update
+//go:generate go test -run "^TestTable$" -update
 
 import "encoding/binary"
 
