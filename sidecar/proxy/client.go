@@ -284,7 +284,20 @@ func (cl *client) holdsWrite(key []byte) bool {
 		if r.done {
 			continue
 		}
-		if r.kind == kindWrite && bytes.Equal(r.key, key) || r.kind == kindJoin && r.join.writes(key) {
+		if r.kind == kindWrite && bytes.Equal(r.key, key) || r.kind == kindJoin && r.join.write && r.join.names(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsRead reports whether a read of the row of this key is under way on this connection: a miss would see what is written meanwhile.
+func (cl *client) holdsRead(key []byte) bool {
+	for r := cl.head; r != nil; r = r.next {
+		if r.done {
+			continue
+		}
+		if r.kind == kindRow && bytes.Equal(r.key, key) || r.kind == kindJoin && !r.join.write && r.join.names(key) {
 			return true
 		}
 	}

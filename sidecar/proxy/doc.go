@@ -12,7 +12,7 @@
 // What it promises: replies come in the order of the requests, each to the connection that asked (a request holds its client, and
 // both outlive neither's connection); an upstream that timed out is closed and never reused, so no reply can be taken for another's;
 // "could not ask" is an error, never nil (P7); one bad command costs one error, only broken framing ends a connection (P8); every queue
-// and buffer has a limit (P6). On one connection a command on a row waits for that connection's earlier write to the same row.
+// and buffer has a limit (P6). Commands of one connection on one row take effect in their order.
 //
 // A client that goes beyond that has a session (session.go): a transaction, queued here and sent as one piece; a connection of its own to a
 // cache server, for WATCH and for commands that wait; subscriptions, whose messages come by one feed from each server for all clients of

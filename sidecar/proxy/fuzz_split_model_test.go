@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ringside/resp"
@@ -36,18 +37,14 @@ func (m *model) run(program []byte) {
 			keys = make([]string, 1+next()%64)
 		}
 		for i := range keys {
-			n := int(next()) % len(pool)
-			if removes := name == "DEL" || name == "UNLINK"; removes && n >= firstRead && n < firstRemoved || !removes && n >= firstRemoved && n < firstRefused {
-				n %= firstRead
-			}
-			keys[i] = pool[n]
+			keys[i] = pool[int(next())%len(pool)]
 		}
 		args := []string{name}
 		for _, key := range keys {
 			args = append(args, key)
 			if name == "SET" || name == "MSET" || name == "APPEND" {
 				m.serial++
-				args = append(args, fmt.Sprintf("value %d", m.serial))
+				args = append(args, fmt.Sprintf(`{"value":%d}`, m.serial))
 			}
 		}
 		m.add(op&inline != 0, args)
@@ -81,7 +78,11 @@ func (m *model) answer(name string, keys, args []string) string {
 		return m.value(keys[0])
 	case "SET", "MSET":
 		for i := 0; i < len(args); i += 2 {
-			m.plain[args[i]] = args[i+1]
+			if isRow(args[i]) {
+				m.rows[args[i]] = args[i+1]
+			} else {
+				m.plain[args[i]] = args[i+1]
+			}
 		}
 		return "+OK\r\n"
 	case "APPEND":
@@ -109,6 +110,8 @@ func (m *model) answer(name string, keys, args []string) string {
 	return fmt.Sprintf(":%d\r\n", n)
 }
 
+func isRow(key string) bool { return strings.HasPrefix(key, "user:") && key != "user:x" }
+
 // refusal is the first word of the error, "" for none. Of several reasons the first key's counts, and a row that cannot be asked for comes after
 // all that can be seen in the command itself.
 func (m *model) refusal(name string, keys []string) string {
@@ -119,16 +122,10 @@ func (m *model) refusal(name string, keys []string) string {
 			return "-ERR"
 		case key == "user:01", key == "user:":
 			return "-BADKEY"
-		case key == "user:9":
+		case isRow(key) && (name == "MSET" || name == "APPEND"):
+			return "-ERR"
+		case key == "user:9" && !slices.Contains([]string{"SET", "DEL", "UNLINK"}, name):
 			down = "-SHARDDOWN"
-			fallthrough
-		case strings.HasPrefix(key, "user:") && key != "user:x":
-			if name == "MSET" || name == "APPEND" {
-				return "-ERR"
-			}
-			if name == "SET" {
-				return "-BADROW" // the value is not JSON
-			}
 		}
 	}
 	return down

@@ -187,8 +187,11 @@ func (w *worker) rowMissed(r *request) {
 	})
 }
 
-// write runs a write to the row in w.key; render makes its reply.
+// write runs a write to the row in w.key, after the connection's earlier reads of that row; render makes its reply.
 func (w *worker) write(cl *client, c *command, op keyspace.Op, render func(dst []byte, proto int, out keyspace.Outcome) []byte) bool {
+	if cl.holdsRead(w.key.Text) {
+		return false
+	}
 	op.Key = w.key.Clone()
 	r := w.newRequest(cl, c.index, kindWrite)
 	r.key = append(r.key[:0], op.Key.Text...)

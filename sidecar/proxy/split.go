@@ -84,7 +84,7 @@ type join struct {
 	rows    []joinRow
 	by      *topology.Topology // by which the names of the rows' entries were made
 	write   bool
-	written map[string]bool // the keys of rows, once somebody asks for more than a few
+	named   map[string]bool // the keys of rows, once somebody asks for more than a few
 }
 
 // joinRow is one row of a join.
@@ -98,11 +98,8 @@ type joinRow struct {
 	distrusted bool // what the cache had does not count
 }
 
-// writes reports whether the join writes the row of a key.
-func (j *join) writes(key []byte) bool {
-	if !j.write {
-		return false
-	}
+// names reports whether one of the join's rows has this key.
+func (j *join) names(key []byte) bool {
 	const few = 8
 	if len(j.rows) <= few {
 		for i := range j.rows {
@@ -112,13 +109,13 @@ func (j *join) writes(key []byte) bool {
 		}
 		return false
 	}
-	if j.written == nil {
-		j.written = make(map[string]bool, len(j.rows))
+	if j.named == nil {
+		j.named = make(map[string]bool, len(j.rows))
 		for i := range j.rows {
-			j.written[string(j.rows[i].key.Text)] = true
+			j.named[string(j.rows[i].key.Text)] = true
 		}
 	}
-	return j.written[string(key)]
+	return j.named[string(key)]
 }
 
 // mget reads plain keys and rows, from as many servers as they lie on, in one request to each.
@@ -234,7 +231,7 @@ func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
 		switch {
 		case err != nil:
 		case isRow:
-			if cl.holdsWrite(w.key.Text) {
+			if cl.holdsWrite(w.key.Text) || write && cl.holdsRead(w.key.Text) {
 				return false
 			}
 			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
