@@ -157,7 +157,9 @@ func TestClientsHeldBack(t *testing.T) {
 func TestRowOperationsRefusedAreCounted(t *testing.T) {
 	b := start(t, 1, func(c *Config) { c.RowOps = 1 })
 	release := make(chan struct{})
+	b.rows.mu.Lock()
 	b.rows.read = func(string) *Row { <-release; return &Row{} }
+	b.rows.mu.Unlock()
 	first, second := b.dial(), b.dial()
 	first.send("GET user:1")
 	eventually(t, "it is under way", func() bool { return b.count("row_operations", "") == 1 })
