@@ -96,8 +96,8 @@ type ServersConfig struct {
 	Connections int
 	// ConnectTimeout bounds connecting, and the wait for each reply when a step has more time than that. Default 500 ms.
 	ConnectTimeout time.Duration
-	// PoolTimeout is how long a step waits for a free connection. As long as a step may take: a shorter
-	// wait would refuse what still has time. Default 500 ms.
+	// PoolTimeout is how long a step waits for a free connection. Well below what a step may take, so that a busy server is told from one
+	// that does not answer. Default 200 ms.
 	PoolTimeout time.Duration
 	// IdleTimeout is after how long an unused connection is closed; below the servers' own `timeout`. Default 4 min.
 	IdleTimeout time.Duration
@@ -111,7 +111,7 @@ func DefaultServersConfig() ServersConfig {
 	return ServersConfig{
 		Connections:    4,
 		ConnectTimeout: 500 * time.Millisecond,
-		PoolTimeout:    500 * time.Millisecond,
+		PoolTimeout:    200 * time.Millisecond,
 		IdleTimeout:    4 * time.Minute,
 		RetryMin:       50 * time.Millisecond,
 		RetryMax:       time.Second,
