@@ -17,8 +17,7 @@ import (
 // whimsical echoes, but consumes, waits, pauses and writes as it pleases. Its peer must see an ordinary echo.
 type whimsical struct {
 	hooks
-	rng  *rand.Rand
-	left bool // input was left: it has to be asked for again
+	rng *rand.Rand
 }
 
 func (h *whimsical) OnData(c *Conn, in []byte) int {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -191,24 +190,6 @@ func waitFor(t testing.TB, what string, cond func() bool) {
 			t.Fatalf("waited too long for %s", what)
 		}
 	}
-}
-
-// recorder notes calls from the loop for the test to read.
-type recorder struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (r *recorder) add(s string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = append(r.list, s)
-}
-
-func (r *recorder) all() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]string(nil), r.list...)
 }
 
 // openDescriptors counts this process's descriptors, or returns -1. The runtime's own poller is among them from the start.

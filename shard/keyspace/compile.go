@@ -112,7 +112,7 @@ func (k *Keyspace) parsePattern() error {
 		case literal == "" && len(k.Fields) == 0:
 			return fmt.Errorf("begins with a field and would match every key: write a prefix before it, such as %q", "user:")
 		case literal == "":
-			return fmt.Errorf("has no text between {%s} and {%s}: write a separator, such as :", k.Fields[len(k.Fields)-1].Name, text)
+			return fmt.Errorf("has no text between {%s} and {%s}: write a separator, such as : or /", k.Fields[len(k.Fields)-1].Name, text)
 		}
 		f, err := parseField(text)
 		if err != nil {
@@ -130,7 +130,7 @@ func (k *Keyspace) parsePattern() error {
 	}
 	for i, f := range k.Fields {
 		if next := k.literals[i+1]; next != "" && f.Type.mayContain(next[0]) {
-			return fmt.Errorf("has %q after {%s:%s}, whose values may contain it: write another separator, such as :", next[:1], f.Name, f.Type)
+			return fmt.Errorf("has %q after {%s:%s}, whose values may contain it: write another separator, such as : or /", next[:1], f.Name, f.Type)
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ type Deps struct {
 
 func (d Deps) validate() error {
 	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Ready == nil || d.Gatherer == nil || d.Log == nil {
-		return errors.New("Topology, Keyspaces, Members, Pools, Ready, Gatherer and Log must all be given")
+		return errors.New("admin: Topology, Keyspaces, Members, Pools, Ready, Gatherer and Log must all be given")
 	}
 	return nil
 }

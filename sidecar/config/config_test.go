@@ -193,11 +193,10 @@ func TestDataDir(t *testing.T) {
 
 func TestMasked(t *testing.T) {
 	path := folder(t)
-	c, err := parse(path, []byte(designed+"gossip: {}"), testMachine())
-	if err == nil {
+	if _, err := parse(path, []byte(designed+"gossip: {}"), testMachine()); err == nil {
 		t.Fatal("a key given twice was accepted")
 	}
-	c, err = parse(path, []byte(designed), testMachine())
+	c, err := parse(path, []byte(designed), testMachine())
 	if err != nil {
 		t.Fatal(err)
 	}

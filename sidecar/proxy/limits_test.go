@@ -242,10 +242,11 @@ func TestIdleClientsAreCheap(t *testing.T) {
 	buf := make([]byte, 64)
 	request := []byte("*2\r\n$3\r\nGET\r\n$4\r\nnone\r\n")
 	for range n {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+		unix.CloseOnExec(fd)
 		fds = append(fds, fd)
 		if err := unix.Connect(fd, to); err != nil {
 			t.Fatal(err)
