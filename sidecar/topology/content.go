@@ -27,6 +27,11 @@ type Content struct {
 	ShardMap  PerVnode    `json:"shard_map"` // indexes into Shards
 	Appointed PerVnode    `json:"appointed"` // epoch in which the vnode's cache owner was appointed
 	Flush     PerVnode    `json:"flush"`     // flush generation of the shard vnode
+
+	// While a change of the cache servers is being carried out:
+	Former    *Former    `json:"former,omitempty"`    // what it replaces; nil: nothing is being handed over
+	Handovers []Handover `json:"handovers,omitempty"` // who may still hold plain keys of others
+	Handing   PerVnode   `json:"handing,omitzero"`           // by vnode: number of its hand-over, from 1; 0: none
 }
 
 // PerVnode is one number for each vnode: the distinct numbers, and which of them each vnode has. The zero value is 0 everywhere.
@@ -116,6 +121,7 @@ func (c Content) clone() Content {
 	c.Caches = append([]Cache{}, c.Caches...)
 	c.Shards = append([]Shard{}, c.Shards...)
 	c.Overrides = append([]Override{}, c.Overrides...)
+	c.Handovers = slices.Clone(c.Handovers)
 	return c
 }
 
@@ -153,7 +159,7 @@ func (c Content) check() error {
 			return fmt.Errorf("override of %q names unknown shard %q", o.ShardKey, o.Shard)
 		}
 	}
-	for what, p := range map[string]PerVnode{"shard_map": c.ShardMap, "appointed": c.Appointed, "flush": c.Flush} {
+	for what, p := range map[string]PerVnode{"shard_map": c.ShardMap, "appointed": c.Appointed, "flush": c.Flush, "handing": c.Handing} {
 		if err := p.check(what); err != nil {
 			return err
 		}
@@ -161,6 +167,24 @@ func (c Content) check() error {
 	for _, n := range c.ShardMap.Values {
 		if n != uint64(ring.None) && n >= uint64(len(c.Shards)) {
 			return fmt.Errorf("shard_map names shard %d of %d", n, len(c.Shards))
+		}
+	}
+	if c.Former != nil {
+		if err := c.Former.Appointed.check("former appointed"); err != nil {
+			return err
+		}
+		if c.Former.Epoch >= c.Epoch {
+			return fmt.Errorf("former placement is of epoch %d, the topology of %d", c.Former.Epoch, c.Epoch)
+		}
+	}
+	for _, n := range c.Handing.Values {
+		if n > uint64(len(c.Handovers)) {
+			return fmt.Errorf("handing names hand-over %d of %d", n, len(c.Handovers))
+		}
+	}
+	for _, h := range c.Handovers {
+		if indexOf(c.Caches, h.From) < 0 {
+			return fmt.Errorf("hand-over from unknown cache server %q", h.From)
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sort"
 	"sync"
-	"sync/atomic"
 
 	"ringside/ring"
 )
@@ -54,6 +53,7 @@ type Topology struct {
 	Caches    []Cache    // sorted by name
 	Shards    []Shard    // sorted by name
 	Overrides []Override // sorted by shard key
+	Handovers []Handover
 
 	content   Content
 	body      []byte // canonical JSON
@@ -63,6 +63,8 @@ type Topology struct {
 	shardOf   []uint16 // vnode -> index into Shards
 	appointed []uint64
 	flush     []uint64
+	former    *former  // nil: nothing is being handed over
+	handing   []uint64 // by vnode: number of its hand-over, from 1; nil: none
 	overrides map[string]uint16
 	placement *ring.Placement
 }
@@ -75,21 +77,22 @@ func New(content Content) (*Topology, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	nodes := make([]ring.Node, len(c.Caches))
-	for i, s := range c.Caches {
-		nodes[i] = ring.Node{Name: s.Name, Weight: s.Weight}
-		if s.State != Active {
-			nodes[i].Weight = 0
-		}
-	}
-	placement, err := ring.Place(nodes, ring.CacheSalt, c.Params)
+	placement, err := placeCaches(c.Caches, c.Params)
 	if err != nil {
 		return nil, fmt.Errorf("placing the cache servers: %w", err)
 	}
 	t := &Topology{
-		Epoch: c.Epoch, Params: c.Params, Caches: c.Caches, Shards: c.Shards, Overrides: c.Overrides,
+		Epoch: c.Epoch, Params: c.Params, Caches: c.Caches, Shards: c.Shards, Overrides: c.Overrides, Handovers: c.Handovers,
 		content: c, cacheOf: placement.Table(), placement: placement,
 		shardOf: c.ShardMap.expand16(), appointed: c.Appointed.expand(), flush: c.Flush.expand(),
+	}
+	if c.Former != nil {
+		if t.former, err = newFormer(c.Former, c.Caches, c.Params); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Handovers) > 0 {
+		t.handing = c.Handing.expand()
 	}
 	if len(c.Overrides) > 0 {
 		t.overrides = make(map[string]uint16, len(c.Overrides))
@@ -140,14 +143,7 @@ func (t *Topology) CacheTable() []uint16 { return t.cacheOf }
 func (t *Topology) ShardTable() []uint16 { return t.shardOf }
 
 // CacheIndex returns the position of a cache server, or -1.
-func (t *Topology) CacheIndex(name string) int {
-	for i := range t.Caches {
-		if t.Caches[i].Name == name {
-			return i
-		}
-	}
-	return -1
-}
+func (t *Topology) CacheIndex(name string) int { return indexOf(t.Caches, name) }
 
 // ShardIndex returns the position of a shard, or -1.
 func (t *Topology) ShardIndex(name string) int {
@@ -182,12 +178,3 @@ func (t *Topology) Supersedes(other *Topology) bool {
 	}
 	return t.digest.compare(other.digest) > 0
 }
-
-// Holder publishes the topology: one atomic pointer. The zero value holds none.
-type Holder struct{ current atomic.Pointer[Topology] }
-
-// Current returns the topology to act by, or nil before the first was published. Safe for concurrent use.
-func (h *Holder) Current() *Topology { return h.current.Load() }
-
-// Publish makes t the topology to act by. Safe for concurrent use.
-func (h *Holder) Publish(t *Topology) { h.current.Store(t) }

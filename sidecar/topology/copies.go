@@ -1,0 +1,166 @@
+package topology
+
+import (
+	"ringside/ring"
+	"ringside/shard"
+)
+
+// Copy is one place where a row may be cached. The zero value, with its generation of 0, is none.
+type Copy struct {
+	Server     uint16 // index into Caches
+	Generation uint64 // the g of the entry's name
+}
+
+// IsNone reports whether there is no such place.
+func (c Copy) IsNone() bool { return c.Generation == 0 }
+
+// Copies says which cached copies of a row count.
+type Copies struct {
+	// Read is where readers look, and fill. None: the row is read from its shard.
+	Read Copy
+	// Carry is where a reader that has got the lease of Read takes the entry over from, instead of loading the row. None: it loads.
+	Carry Copy
+	// Clean are the Cleans copies that a writer puts out of reach, before and after its commit.
+	Clean  [2]Copy
+	Cleans int
+	// Frozen: nobody may write the row now, because a copy that somebody may still be reading can be reached by nobody who writes.
+	Frozen bool
+}
+
+// Cleaned reports whether writers clean c. A reader may fill c only if they do.
+func (c *Copies) Cleaned(copy Copy) bool {
+	for _, each := range c.Clean[:c.Cleans] {
+		if each == copy {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Copies) clean(copies ...Copy) {
+	for _, each := range copies {
+		if !each.IsNone() {
+			c.Clean[c.Cleans] = each
+			c.Cleans++
+		}
+	}
+}
+
+// stage is how a row stands in the change that is being carried out, by one view.
+type stage uint8
+
+const (
+	settled  stage = iota // only its present copy counts
+	handing               // from a former copy that can be reached to the present one
+	stranded              // its former copy cannot be reached, or is not known
+)
+
+// stageOf is the one decision about what a view means for a vnode. The view must be of t's epoch.
+func (t *Topology) stageOf(view shard.View, vnode uint16) stage {
+	if view.Phase == shard.Done || t.since(vnode) <= view.From {
+		return settled
+	}
+	if f := t.former; f != nil && f.epoch == view.From && f.generation[vnode] != 0 {
+		return handing
+	}
+	if view.Phase == shard.Active {
+		return settled // the phase before has been waited out: nobody uses the former copy
+	}
+	return stranded
+}
+
+// since is the epoch from which on a vnode's present copy counts.
+func (t *Topology) since(vnode uint16) uint64 {
+	if i := t.cacheOf[vnode]; i != ring.None {
+		return max(t.appointed[vnode], t.Caches[i].Gen)
+	}
+	return t.appointed[vnode]
+}
+
+func (t *Topology) present(vnode uint16) Copy {
+	return Copy{Server: t.cacheOf[vnode], Generation: t.Generation(vnode)}
+}
+
+func (t *Topology) formerCopy(vnode uint16) Copy {
+	return Copy{Server: t.former.owner[vnode], Generation: t.former.generation[vnode]}
+}
+
+// ReadCopy is Copies(view, vnode).Read, for event loops: a few comparisons.
+func (t *Topology) ReadCopy(view shard.View, vnode uint16) Copy {
+	switch t.stageOf(view, vnode) {
+	case handing:
+		if view.Phase == shard.Preparing {
+			return t.formerCopy(vnode)
+		}
+	case stranded:
+		return Copy{}
+	}
+	return t.present(vnode)
+}
+
+// Copies returns which cached copies of a row count while its shard has this view, which must be of t's epoch (promise P3; see section "Planned
+// changes" of docs/ARCHITECTURE.md). vnode is the row's cache vnode.
+func (t *Topology) Copies(view shard.View, vnode uint16) Copies {
+	now := t.present(vnode)
+	var c Copies
+	switch t.stageOf(view, vnode) {
+	case settled:
+		c.Read = now
+		c.clean(now)
+	case handing:
+		was := t.formerCopy(vnode)
+		c.clean(was, now)
+		if view.Phase == shard.Preparing {
+			c.Read = was
+		} else {
+			c.Read, c.Carry = now, was
+			if now.IsNone() {
+				c.Carry = Copy{}
+			}
+		}
+	case stranded:
+		c.Frozen = true
+	}
+	return c
+}
+
+// HandsOver reports whether rows of a shard that comes from the given epoch change hands in such a way that phase shard.Active is needed:
+// their former copies can be reached.
+func (t *Topology) HandsOver(from uint64) bool {
+	if t.former == nil || t.former.epoch != from {
+		return false
+	}
+	return t.anyVnode(func(v uint16) bool { return t.since(v) > from && t.former.generation[v] != 0 })
+}
+
+// ChangesRows reports whether any rows change hands for a shard that comes from the given epoch.
+func (t *Topology) ChangesRows(from uint64) bool {
+	return t.anyVnode(func(v uint16) bool { return t.since(v) > from })
+}
+
+func (t *Topology) anyVnode(is func(v uint16) bool) bool {
+	for v := range ring.Vnodes {
+		if is(uint16(v)) {
+			return true
+		}
+	}
+	return false
+}
+
+// FormerOwners lists the names of the servers from which rows of a shard that comes from the given epoch are taken over: they must be closed
+// before phase shard.Done.
+func (t *Topology) FormerOwners(from uint64) []string {
+	if t.former == nil || t.former.epoch != from {
+		return nil
+	}
+	seen := make([]bool, len(t.Caches))
+	var names []string
+	for v := range ring.Vnodes {
+		v := uint16(v)
+		if i := t.former.owner[v]; t.since(v) > from && t.former.generation[v] != 0 && !seen[i] {
+			seen[i] = true
+			names = append(names, t.Caches[i].Name)
+		}
+	}
+	return names
+}
