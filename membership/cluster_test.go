@@ -59,6 +59,7 @@ type node struct {
 	hints      map[string]Hint
 	topologies map[string][]byte
 	changes    int
+	votes      int // how often votes changed
 	logs       lockedBuffer
 }
 
@@ -102,6 +103,11 @@ func prepare(t *testing.T, name string, opts ...option) *node {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.changes++
+		},
+		OnVotes: func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.votes++
 		},
 	}, nil, slog.New(slog.NewTextHandler(&n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	n.tune = func(c *memberlist.Config) {
@@ -185,6 +191,12 @@ func (n *node) gotAny() []byte {
 		return body
 	}
 	return nil
+}
+
+func (n *node) votesChanged() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.votes
 }
 
 func (n *node) member(name string) (Member, bool) {

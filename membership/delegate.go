@@ -106,18 +106,12 @@ func (d delegate) seen(n *memberlist.Node) {
 		return
 	}
 	now := time.Now()
-	changed, fresh := g.tab.seen(s, now)
+	h := g.tab.seen(s, now)
 	if g.askedEarly[s.name] {
 		delete(g.askedEarly, s.name)
 		g.answer(s.name, now)
 	}
-	if fresh {
-		g.pass(s.name)
-		g.box.hints[s.name] = true
-	}
-	if changed {
-		g.changed()
-	}
+	g.learnt(s.name, h)
 }
 
 // NotifyLeave implements memberlist.EventDelegate: the member left or died. The node's State does not tell which (memberlist keeps

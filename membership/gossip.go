@@ -31,6 +31,9 @@ type Callbacks struct {
 	Topology func() []byte
 	// OnHint: the peer's hint changed. Only the latest of each peer is delivered.
 	OnHint func(from string, h Hint)
+	// OnVotes: the votes of some member changed, this one's included. Members has them. That a member with votes died or left is told
+	// by OnChange.
+	OnVotes func()
 	// OnTopology: a peer sent its topology. The slice belongs to the callee.
 	OnTopology func(from string, body []byte)
 	// OnChange: a member came, left, died or changed its metadata.
@@ -113,7 +116,7 @@ func New(cfg Config, cb Callbacks, reg prometheus.Registerer, log *slog.Logger) 
 	own := record{Name: cfg.Name, Boot: cfg.Meta.Boot, Seq: 1}
 	g.tab = newTable(own, cfg.Meta, now)
 	g.rebuildState()
-	g.met = newMetrics(reg, g.countMembers, g.HealthScore)
+	g.met = newMetrics(reg, g)
 	return g
 }
 
@@ -272,11 +275,21 @@ func (g *Gossip) hear(r record, now time.Time) {
 	if h.dropped != "" {
 		g.met.dropped.WithLabelValues(h.dropped).Inc()
 	}
+	g.learnt(r.Name, h)
+}
+
+// learnt passes on and tells the owner what came of a record or a sighting. Called with mu held, also from delegates.
+func (g *Gossip) learnt(name string, h hearing) {
 	if h.fresh {
-		g.pass(r.Name)
+		g.pass(name)
 	}
 	if h.hint {
-		g.box.hints[r.Name] = true
+		g.box.hints[name] = true
+		g.wake(g.deliverNow)
+	}
+	if h.votes {
+		g.met.votesHeard.Inc()
+		g.box.votes = true
 		g.wake(g.deliverNow)
 	}
 	if h.changed {

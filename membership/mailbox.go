@@ -20,6 +20,7 @@ type parcel struct {
 type mailbox struct {
 	hints   map[string]bool   // whose hint changed; the hint itself is read when it is delivered
 	parcels map[string]parcel // by sender
+	votes   bool              // somebody's votes changed
 	change  bool
 }
 

@@ -49,6 +49,9 @@ type Member struct {
 	Addr string // host:port that it gossips on
 	Meta Meta
 	Hint Hint // zero when none has been heard from its present process
+	// Votes are the names of the cache servers that it cannot use, by its latest word, sorted; they count only while it is Alive. Nil when
+	// its present process has said nothing of them, as one of an older version never does; empty when it can use all.
+	Votes []string
 	// State and Since: what it is and when that was noticed here.
 	State State
 	Since time.Time

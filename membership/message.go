@@ -28,6 +28,7 @@ import (
 //	1 byte of flags: 1 leaving
 //	uvarint epoch
 //	length (1 byte) and digest
+//	the votes, see appendVotes; absent in records of versions without votes, and in what those pass on
 //
 // Fields may be added at the end of a record without a new version: readers skip what they do not know. Anything else takes a new
 // kind or version; messages of an unknown kind or version are dropped and counted, so both must be readable before either is sent.
@@ -43,7 +44,8 @@ const (
 // Limits. A packet's payload must fit memberlist's packet buffer (1400 bytes) less its framing, label and encryption, else it would
 // lie in the queue for ever; we stay well below. A record takes at most maxRecord bytes, so at least one always fits.
 const (
-	maxRecord   = 2 + 1 + maxName + 1 + maxBoot + binary.MaxVarintLen64 + 1 + binary.MaxVarintLen64 + 1 + maxDigest
+	maxRecord = 2 + 1 + maxName + 1 + maxBoot + binary.MaxVarintLen64 + 1 + binary.MaxVarintLen64 + 1 + maxDigest +
+		binary.MaxVarintLen64 + 1 + maxVoteBytes
 	maxPacket   = 1000
 	maxState    = 1 << 20 // push/pull state: ten thousand sidecars and more
 	maxTopology = 8 << 20 // a topology, inflated
@@ -74,6 +76,7 @@ func appendRecord(b []byte, r record) []byte {
 	f = append(f, flags)
 	f = binary.AppendUvarint(f, r.Hint.Epoch)
 	f = appendString(f, r.Hint.Digest)
+	f = appendVotes(f, r)
 	return append(binary.AppendUvarint(b, uint64(len(f))), f...)
 }
 
@@ -91,6 +94,7 @@ func (r *reader) record() record {
 	rec.Leaving = f.byte()&flagLeaving != 0
 	rec.Hint.Epoch = f.uvarint()
 	rec.Hint.Digest = f.string(maxDigest)
+	rec.Votes, rec.VotesSeq = f.votes(rec.Seq)
 	if f.bad || rec.Name == "" || rec.Seq == 0 {
 		r.bad = true
 		return record{}
@@ -98,24 +102,22 @@ func (r *reader) record() record {
 	return rec
 }
 
-// encodeHints packs records, in the given order, into one message of at most limit bytes and says how many it took.
-// It returns nil when not even one fits.
-func encodeHints(records []record, limit int) ([]byte, int) {
+// encodeHints packs records, in the given order, into one message of at most limit bytes. A record that does not fit any more is passed
+// over, so that a long one does not hold up those behind it; encodeHints returns what it took. The message is nil when that is nothing.
+func encodeHints(records []record, limit int) (msg []byte, taken []record) {
 	const head = 2 + binary.MaxVarintLen32
-	var body []byte
-	n := 0
+	var body, one []byte
 	for _, r := range records {
-		longer := appendRecord(body, r)
-		if head+len(longer) > limit {
-			break
+		one = appendRecord(one[:0], r)
+		if head+len(body)+len(one) <= limit {
+			body, taken = append(body, one...), append(taken, r)
 		}
-		body, n = longer, n+1
 	}
-	if n == 0 {
-		return nil, 0
+	if len(taken) == 0 {
+		return nil, nil
 	}
-	b := binary.AppendUvarint([]byte{kindHints, messageVersion}, uint64(n))
-	return append(b, body...), n
+	b := binary.AppendUvarint([]byte{kindHints, messageVersion}, uint64(len(taken)))
+	return append(b, body...), taken
 }
 
 func encodeRequest(from record) []byte {

@@ -19,7 +19,8 @@ import (
 func longest() record {
 	return record{
 		Name: strings.Repeat("n", maxName), Boot: strings.Repeat("b", maxBoot), Seq: math.MaxUint64, Leaving: true,
-		Hint: Hint{Epoch: math.MaxUint64, Digest: strings.Repeat("d", maxDigest)},
+		Hint:  Hint{Epoch: math.MaxUint64, Digest: strings.Repeat("d", maxDigest)},
+		Votes: longestVotes(), VotesSeq: math.MaxUint64,
 	}
 }
 
@@ -27,7 +28,7 @@ func TestSizes(t *testing.T) {
 	if n := len(appendRecord(nil, longest())); n != maxRecord {
 		t.Errorf("the longest record takes %d bytes, maxRecord is %d", n, maxRecord)
 	}
-	if msg, n := encodeHints([]record{longest()}, maxPacket); n != 1 || len(msg) > maxPacket {
+	if msg, n := encodeHints([]record{longest()}, maxPacket); len(n) != 1 || len(msg) > maxPacket {
 		t.Error("the longest record does not fit a packet")
 	}
 	// A packet must fit memberlist's buffer beside its own framing, the longest label and encryption.
@@ -46,7 +47,8 @@ func TestHintsRespectTheLimitAndOrder(t *testing.T) {
 		records = append(records, record{Name: fmt.Sprintf("sidecar-%d", i), Boot: "0123456789abcdef", Seq: 1, Hint: Hint{Epoch: 1, Digest: "0123456789abcdef"}})
 	}
 	for _, limit := range []int{0, 10, 60, 300, maxPacket, maxState} {
-		msg, n := encodeHints(records, limit)
+		msg, taken := encodeHints(records, limit)
+		n := len(taken)
 		if len(msg) > limit {
 			t.Fatalf("limit %d: %d bytes", limit, len(msg))
 		}
@@ -72,7 +74,11 @@ func TestMessagesRoundTrip(t *testing.T) {
 			Name: text(maxName, 1), Boot: text(maxBoot, 0), Seq: rapid.Uint64Min(1).Draw(t, "seq"), Leaving: rapid.Bool().Draw(t, "leaving"),
 			Hint: Hint{Epoch: rapid.Uint64().Draw(t, "epoch"), Digest: text(maxDigest, 0)},
 		}
-		if m, err := decodeMessage(encodeRequest(r)); err != nil || m.kind != kindRequest || m.records[0] != r {
+		if rapid.Bool().Draw(t, "votes") {
+			r.Votes, _ = normalVotes(rapid.SliceOfN(rapid.StringMatching(`[ab]{0,4}-?[0-9]{0,3}`), 0, 2*maxVotes).Draw(t, "names"))
+			r.VotesSeq = rapid.Uint64Range(1, r.Seq).Draw(t, "votes seq")
+		}
+		if m, err := decodeMessage(encodeRequest(r)); err != nil || m.kind != kindRequest || !reflect.DeepEqual(m.records[0], r) {
 			t.Fatalf("request: %+v, %v", m, err)
 		}
 		body := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "body")
@@ -85,7 +91,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := decodeMessage(msg)
-		if err != nil || m.kind != kindTopology || m.records[0] != r {
+		if err != nil || m.kind != kindTopology || !reflect.DeepEqual(m.records[0], r) {
 			t.Fatalf("topology: %+v, %v", m, err)
 		}
 		if got, err := inflate(m.body); err != nil || !bytes.Equal(got, body) {
@@ -95,14 +101,14 @@ func TestMessagesRoundTrip(t *testing.T) {
 }
 
 func TestLaterFieldsOfARecordAreSkipped(t *testing.T) {
-	r := record{Name: "a", Boot: "b", Seq: 5, Hint: Hint{Epoch: 3, Digest: "d"}}
+	r := record{Name: "a", Boot: "b", Seq: 5, Hint: Hint{Epoch: 3, Digest: "d"}, Votes: []string{"c1", "c2"}, VotesSeq: 4}
 	plain := appendRecord(nil, r)
 	longer := append([]byte{plain[0] + 3}, plain[1:]...)
 	longer = append(longer, 7, 7, 7)
 	msg := append([]byte{kindHints, messageVersion, 2}, longer...)
 	msg = append(msg, plain...)
 	m, err := decodeMessage(msg)
-	if err != nil || len(m.records) != 2 || m.records[0] != r || m.records[1] != r {
+	if err != nil || !reflect.DeepEqual(m.records, []record{r, r}) {
 		t.Fatalf("%+v, %v", m, err)
 	}
 }
@@ -201,7 +207,7 @@ func TestMeta(t *testing.T) {
 }
 
 func FuzzMessage(f *testing.F) {
-	msg, _ := encodeHints([]record{longest(), {Name: "a", Seq: 1}}, maxState)
+	msg, _ := encodeHints([]record{longest(), {Name: "a", Seq: 1}, {Name: "b", Seq: 2, Votes: []string{"c1", "c12"}, VotesSeq: 2}}, maxState)
 	f.Add(msg)
 	f.Add(encodeRequest(longest()))
 	deflated, _ := deflate([]byte("a topology"))
@@ -214,18 +220,19 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		for _, r := range m.records {
-			if r.Name == "" || len(r.Name) > maxName || len(r.Boot) > maxBoot || r.Seq == 0 || len(r.Hint.Digest) > maxDigest {
+			if r.Name == "" || len(r.Name) > maxName || len(r.Boot) > maxBoot || r.Seq == 0 || len(r.Hint.Digest) > maxDigest ||
+				len(appendRecord(nil, r)) > maxRecord {
 				t.Fatalf("accepted %+v", r)
 			}
 		}
 		switch m.kind {
 		case kindHints:
 			// What was read can be written, and reads the same.
-			again, n := encodeHints(m.records, math.MaxInt)
-			if n != len(m.records) {
-				t.Fatalf("%d of %d records were written", n, len(m.records))
+			again, taken := encodeHints(m.records, math.MaxInt)
+			if len(taken) != len(m.records) {
+				t.Fatalf("%d of %d records were written", len(taken), len(m.records))
 			}
-			if n > 0 {
+			if len(taken) > 0 {
 				if m2, err := decodeMessage(again); err != nil || !reflect.DeepEqual(m2.records, m.records) {
 					t.Fatalf("round trip: %v", err)
 				}

@@ -11,9 +11,10 @@ type metrics struct {
 	resolveFailed          prometheus.Counter
 	conflicts              prometheus.Counter
 	sendFailed             prometheus.Counter
+	votesCut, votesHeard   prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, count func(State) int, health func() int) *metrics {
+func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 	vec := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ringside_gossip_" + name, Help: help}, []string{label})
 	}
@@ -31,6 +32,8 @@ func newMetrics(reg prometheus.Registerer, count func(State) int, health func() 
 		resolveFailed: one("resolve_failures_total", "Seed names that could not be resolved."),
 		conflicts:     one("name_conflicts_total", "Times that two addresses were seen claiming one name."),
 		sendFailed:    one("send_failures_total", "Topologies and requests that could not be sent."),
+		votesCut:      one("votes_cut_total", "Names left out of this sidecar's votes because they were too many or too long."),
+		votesHeard:    one("vote_changes_total", "Changes of other sidecars' votes heard."),
 	}
 	if reg == nil {
 		return m
@@ -39,14 +42,18 @@ func newMetrics(reg prometheus.Registerer, count func(State) int, health func() 
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ringside_gossip_members", Help: "Sidecars known, this one included, by state.",
 			ConstLabels: prometheus.Labels{"state": s.String()},
-		}, func() float64 { return float64(count(s)) }))
+		}, func() float64 { return float64(g.countMembers(s)) }))
 	}
+	gauge := func(name, help string, value func() int) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ringside_gossip_" + name, Help: help},
+			func() float64 { return float64(value()) }))
+	}
+	gauge("health_score", "How far this process is behind the gossip protocol; 0 is well.", g.HealthScore)
+	gauge("votes", "Cache servers that this sidecar votes against.", g.countVotes)
 	reg.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "ringside_gossip_health_score", Help: "How far this process is behind the gossip protocol; 0 is well.",
-		}, func() float64 { return float64(health()) }),
 		m.sent, m.received, m.dropped, m.bytesSent, m.bytesRecv,
 		m.rejoins, m.rejoinsFailed, m.resolveFailed, m.conflicts, m.sendFailed,
+		m.votesCut, m.votesHeard,
 	)
 	return m
 }

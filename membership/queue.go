@@ -36,8 +36,8 @@ func (q *queue) take(limit, times int, lookup func(name string) (record, bool)) 
 	}
 	// Ties stay in the map's random order, so that not everybody sends the same records first.
 	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(q.sent[a.Name], q.sent[b.Name]) })
-	msg, n := encodeHints(records, limit)
-	for _, r := range records[:n] {
+	msg, taken := encodeHints(records, limit)
+	for _, r := range taken {
 		q.sent[r.Name]++
 		if q.sent[r.Name] >= times {
 			delete(q.sent, r.Name)

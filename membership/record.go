@@ -8,11 +8,30 @@ type record struct {
 	Seq     uint64
 	Leaving bool // the process's last record: it has said goodbye
 	Hint    Hint
+	// Votes are sorted, and never changed in place. VotesSeq is the Seq in which they were first said, 0 when none have been: a sidecar
+	// of a version without votes passes on records without them, so they have an age of their own.
+	Votes    []string
+	VotesSeq uint64
 }
 
-// supersedes reports whether r, heard from a process with the same boot id, is newer than what is known.
-func (r record) supersedes(known record) bool {
-	return known.Seq == 0 || r.Boot == known.Boot && r.Seq > known.Seq
+// merge adds to what is known of a process what r, of the same process, says that is newer, and reports whether there was any. The votes
+// are merged by their own age (invariant I4). With nothing known r is all.
+func (known record) merge(r record) (merged record, news bool) {
+	switch {
+	case known.Seq == 0:
+		return r, true
+	case r.Boot != known.Boot:
+		return known, false
+	}
+	merged = known
+	if r.Seq > known.Seq {
+		merged, news = r, true
+		merged.Votes, merged.VotesSeq = known.Votes, known.VotesSeq
+	}
+	if r.VotesSeq > known.VotesSeq {
+		merged.Votes, merged.VotesSeq, news = r.Votes, r.VotesSeq, true
+	}
+	return merged, news
 }
 
 // relation is how a peer's topology stands to ours.

@@ -192,6 +192,9 @@ func (g *Gossip) deliver(ctx context.Context) error {
 		if box.change && g.cb.OnChange != nil {
 			g.cb.OnChange()
 		}
+		if box.votes && g.cb.OnVotes != nil {
+			g.cb.OnVotes()
+		}
 		for _, r := range hints {
 			if g.cb.OnHint != nil {
 				g.cb.OnHint(r.Name, r.Hint)

@@ -69,9 +69,8 @@ func newTable(own record, meta Meta, now time.Time) *table {
 
 func (t *table) own() record { return t.members[t.self].rec }
 
-// seen takes in that memberlist has a member alive, or alive with other metadata. fresh says that a record was waiting for this and is
-// to be passed on.
-func (t *table) seen(s sighting, now time.Time) (changed, fresh bool) {
+// seen takes in that memberlist has a member alive, or alive with other metadata. The result is fresh when a record was waiting for this.
+func (t *table) seen(s sighting, now time.Time) hearing {
 	m := t.members[s.name]
 	if m == nil {
 		m = &member{name: s.name, state: Dead}
@@ -81,7 +80,7 @@ func (t *table) seen(s sighting, now time.Time) (changed, fresh bool) {
 			delete(t.early, s.name)
 		}
 	}
-	before := *m
+	before, fresh := *m, false
 	m.ip, m.port, m.pmax, m.meta = s.ip, s.port, s.pmax, s.meta
 	if s.name != t.self && m.rec.Boot != m.meta.Boot {
 		// Another process has the name now: what the former one said is void, what this one said early counts.
@@ -98,8 +97,10 @@ func (t *table) seen(s sighting, now time.Time) (changed, fresh bool) {
 	case m.state != Alive:
 		m.state, m.since = Alive, now
 	}
-	changed = m.state != before.state || m.meta != before.meta || m.port != before.port || !m.ip.Equal(before.ip)
-	return changed, fresh
+	return hearing{
+		fresh: fresh, hint: fresh, votes: m.rec.VotesSeq != before.rec.VotesSeq || m.rec.Boot != before.rec.Boot && m.rec.VotesSeq != 0,
+		changed: m.state != before.state || m.meta != before.meta || m.port != before.port || !m.ip.Equal(before.ip),
+	}
 }
 
 // gone takes in that memberlist has given a member up. memberlist does not say whether it left or died; its last record does, now or later.
@@ -119,7 +120,8 @@ func (t *table) gone(name string, now time.Time) (changed bool) {
 type hearing struct {
 	fresh   bool // it is news: pass it on
 	hint    bool // its sender's hint changed
-	changed bool // its sender's state changed
+	votes   bool // its sender's votes changed
+	changed bool // what else is known of its sender changed
 	dropped string
 }
 
@@ -135,24 +137,31 @@ func (t *table) heard(r record, now time.Time) hearing {
 		if !waits && len(t.early) >= maxEarly {
 			return hearing{dropped: "unknown_sender"}
 		}
-		if !waits || old.Boot != r.Boot || r.supersedes(old) {
-			t.early[r.Name] = r
-		}
+		t.early[r.Name] = aside(old, r)
 		return hearing{}
 	case r.Boot != m.meta.Boot:
-		if m.other.Boot != r.Boot || r.supersedes(m.other) {
-			m.other = r
-		}
-		return hearing{}
-	case !r.supersedes(m.rec):
+		m.other = aside(m.other, r)
 		return hearing{}
 	}
-	h := hearing{fresh: true, hint: r.Hint != m.rec.Hint}
-	m.rec = r
-	if r.Leaving && m.state != Left {
+	merged, news := m.rec.merge(r)
+	if !news {
+		return hearing{}
+	}
+	h := hearing{fresh: true, hint: merged.Hint != m.rec.Hint, votes: merged.VotesSeq != m.rec.VotesSeq}
+	m.rec = merged
+	if m.rec.Leaving && m.state != Left {
 		m.state, m.since, h.changed = Left, now, true
 	}
 	return h
+}
+
+// aside is what is kept of a process that is not the one alive, which may be the next one: the last that spoke.
+func aside(kept, r record) record {
+	if kept.Boot != r.Boot {
+		return r
+	}
+	kept, _ = kept.merge(r)
+	return kept
 }
 
 // say changes our own record; it reports whether that is news.
@@ -163,6 +172,17 @@ func (t *table) say(h Hint, leaving bool) bool {
 	}
 	m.rec.Hint, m.rec.Leaving = h, leaving
 	m.rec.Seq++
+	return true
+}
+
+// vote changes our own votes, which are normal ones; it reports whether that is news. The first ones are, even when they name nobody.
+func (t *table) vote(votes []string) bool {
+	m := t.members[t.self]
+	if m.rec.VotesSeq != 0 && slices.Equal(m.rec.Votes, votes) {
+		return false
+	}
+	m.rec.Seq++
+	m.rec.Votes, m.rec.VotesSeq = votes, m.rec.Seq
 	return true
 }
 
@@ -215,7 +235,7 @@ func (t *table) list() []Member {
 	out := make([]Member, 0, len(t.members))
 	for _, m := range t.members {
 		out = append(out, Member{
-			Name: m.name, Addr: m.addr(), Meta: m.meta, Hint: m.rec.Hint,
+			Name: m.name, Addr: m.addr(), Meta: m.meta, Hint: m.rec.Hint, Votes: slices.Clone(m.rec.Votes),
 			State: m.state, Since: m.since, Self: m.name == t.self,
 		})
 	}

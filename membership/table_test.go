@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -29,7 +30,7 @@ func ownTable() *table { return newTable(say("me", "boot", 1, 0), Meta{Boot: "bo
 // Each case is a history of what memberlist and records say about one peer, and what is then believed.
 func TestTable(t *testing.T) {
 	seen := func(boot string) func(*table) bool {
-		return func(tab *table) bool { _, fresh := tab.seen(sight("p", boot), t0); return fresh }
+		return func(tab *table) bool { return tab.seen(sight("p", boot), t0).fresh }
 	}
 	gone := func(tab *table) bool { tab.gone("p", t0); return false }
 	hear := func(r record) func(*table) bool {
@@ -83,7 +84,7 @@ func TestRecordsMergeInAnyOrder(t *testing.T) {
 		for _, rec := range records {
 			tab.heard(rec, t0)
 		}
-		if got := tab.members["p"].rec; got != say("p", "b2", 3, 4) {
+		if got := tab.members["p"].rec; !reflect.DeepEqual(got, say("p", "b2", 3, 4)) {
 			t.Fatalf("%v ended as %+v", records, got)
 		}
 	}
