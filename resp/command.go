@@ -65,6 +65,8 @@ const (
 type CommandInfo struct {
 	// Name is in small letters; a subcommand's is "container|name".
 	Name string
+	// Index is its place among all commands and subcommands, each of which has one below CommandCount: for tables of one's own.
+	Index int
 	// Arity is the number of arguments with the name itself; -n means n or more.
 	Arity int
 	Flags Flags

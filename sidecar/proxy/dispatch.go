@@ -13,7 +13,7 @@ import (
 // command is what the proxy does with one command or subcommand.
 type command struct {
 	info  *resp.CommandInfo
-	index int // of its counters
+	index int // of its counters: info.Index
 	run   handler
 	// open: allowed before the client has given the password.
 	open bool
@@ -35,14 +35,11 @@ type command struct {
 // tried again when one of their writes has ended, and when all have.
 type handler func(w *worker, cl *client, c *command, cmd resp.Command) bool
 
-// commands is the command table with what this server does for each.
-type commands struct {
-	of   map[*resp.CommandInfo]*command
-	list []*command
-}
+// commands is the command table with what this server does for each, by index.
+type commands struct{ list [resp.CommandCount]*command }
 
 func newCommands() *commands {
-	t := &commands{of: map[*resp.CommandInfo]*command{}}
+	t := &commands{}
 	all := resp.Commands()
 	for i := range all {
 		t.add(&all[i])
@@ -51,9 +48,8 @@ func newCommands() *commands {
 }
 
 func (t *commands) add(info *resp.CommandInfo) {
-	c := &command{info: info, index: len(t.list)}
-	t.of[info] = c
-	t.list = append(t.list, c)
+	c := &command{info: info, index: info.Index}
+	t.list[c.index] = c
 	c.run, c.open = localHandler(info.Name)
 	c.row = rowHandlerOf(info.Name)
 	switch info.Name {
@@ -126,7 +122,7 @@ func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
 		w.reject(cl, info, resp.WrongArity(info.Name))
 		return true
 	}
-	c := w.commands.of[info]
+	c := w.commands.list[info.Index]
 	if !cl.authed && !c.open {
 		cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 		return true

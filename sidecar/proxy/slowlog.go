@@ -43,7 +43,7 @@ const slowlogLength = 128
 
 // noteSlow records an answered request.
 func (w *worker) noteSlow(r *request, took time.Duration) {
-	list := w.server.commands.list
+	list := &w.server.commands.list
 	if r.metric >= len(list) {
 		return
 	}
