@@ -1,10 +1,10 @@
 package membership
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"time"
 )
@@ -21,16 +21,15 @@ type Config struct {
 	BindAddr string
 	// BindPort is the port to listen on, for TCP and UDP. 0 takes any free one (tests).
 	BindPort int
-	// AdvertiseAddr is the IP address that peers use. Empty: BindAddr or, when that is 0.0.0.0 or ::, the first private
-	// address of the machine.
-	AdvertiseAddr string
-	// AdvertisePort is the port that peers use. 0: the port listened on.
-	AdvertisePort int
+	// Advertise is what peers use to reach this sidecar, as IP:port, when that is not what it listens on: behind NAT, or on a machine
+	// with several networks. Empty: BindAddr or, when that is 0.0.0.0 or ::, the first private address of the machine, and the
+	// port listened on.
+	Advertise string
 
 	// Join lists seeds as host:port. Names are resolved freshly at each attempt.
 	Join []string
-	// Keys encrypt and authenticate gossip: the first encrypts, all decrypt; 16, 24 or 32 bytes each. None: plain text. To
-	// change a key, start every sidecar with the new one last, then with the new one first, then without the old one.
+	// Keys encrypt and authenticate gossip: the first encrypts, all decrypt; 16, 24 or 32 bytes each. None: plain text.
+	// SetKeys changes them later.
 	Keys [][]byte
 	// Cluster labels all traffic; a sidecar of another cluster is not heard. It keeps clusters from merging by mistake; it does not
 	// authenticate (Keys do). At most 200 bytes.
@@ -80,17 +79,14 @@ func (c Config) Validate() error {
 	if net.ParseIP(c.BindAddr) == nil {
 		bad("listen address %q must be an IP address, such as 0.0.0.0 or 127.0.0.1 (host names are not resolved here)", c.BindAddr)
 	}
-	if c.AdvertiseAddr != "" {
-		if ip := net.ParseIP(c.AdvertiseAddr); ip == nil || ip.IsUnspecified() {
-			bad("advertised address %q must be an IP address that peers can reach", c.AdvertiseAddr)
-		}
+	if c.BindPort < 0 || c.BindPort > 65535 {
+		bad("listen port %d is not within 0..65535", c.BindPort)
 	}
-	for _, p := range []struct {
-		what string
-		port int
-	}{{"listen", c.BindPort}, {"advertised", c.AdvertisePort}} {
-		if p.port < 0 || p.port > 65535 {
-			bad("%s port %d is not within 0..65535", p.what, p.port)
+	if c.Advertise != "" {
+		a, err := netip.ParseAddrPort(c.Advertise)
+		if ip := a.Addr(); err != nil || a.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
+			bad("advertised address %q must be IP:port that peers can reach, such as 10.1.2.3:7946 or [fd00::3]:7946 (host names are not resolved here)",
+				c.Advertise)
 		}
 	}
 	for _, seed := range c.Join {
@@ -99,16 +95,8 @@ func (c Config) Validate() error {
 			bad("join address %q must be host:port", seed)
 		}
 	}
-	for i, key := range c.Keys {
-		// The key itself is a secret: only its place and size are named.
-		if n := len(key); n != 16 && n != 24 && n != 32 {
-			bad("key %d has %d bytes; it must have 16, 24 or 32", i+1, n)
-		}
-		for j := range i {
-			if bytes.Equal(key, c.Keys[j]) {
-				bad("key %d is the same as key %d", i+1, j+1)
-			}
-		}
+	if err := checkKeys(c.Keys); err != nil {
+		errs = append(errs, err)
 	}
 	if len(c.Cluster) > maxCluster {
 		bad("cluster %q is longer than %d bytes", c.Cluster, maxCluster)

@@ -40,6 +40,10 @@
 // A rolling upgrade from the version without votes needs nothing: that version skips the votes in a record, and what it passes on lacks them,
 // which takes nothing from those who have heard them. Its sidecars count as not having voted (Member.Votes is nil).
 //
+// Encryption keys are changed while everybody runs, one step at a time, each on every sidecar (SetKeys, or a restart) before the next
+// begins: the new key is added last, then moved to the front, then the old one is dropped. A sidecar that lacks the key that another
+// one encrypts with is deaf to it, so the gauge ringside_gossip_keys must be 2 everywhere before the second step.
+//
 // What it does not do: a member here is a sidecar that gossip believes alive, which is late by seconds (6 to 36 with the defaults
 // when one dies silently). Nothing that must be exact may be built on it.
 //

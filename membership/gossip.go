@@ -48,11 +48,15 @@ type Gossip struct {
 	log   *slog.Logger
 	met   *metrics
 	pace  pace
+	keep  retention
 	meta  []byte // cfg.Meta, encoded; nil when that is not possible, which Run reports
 	ready chan struct{}
 	begun atomic.Bool
 	state atomic.Pointer[[]byte] // push/pull state, rebuilt by the spread loop
 	ml    atomic.Pointer[memberlist.Memberlist]
+
+	keyring *memberlist.Keyring // nil: plain text
+	keysMu  sync.Mutex          // held to change it; it locks itself for those who use it
 
 	// Seams for tests: the network between memberlist and its sockets, memberlist's settings, the resolver.
 	network func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
@@ -101,6 +105,7 @@ func New(cfg Config, cb Callbacks, reg prometheus.Registerer, log *slog.Logger) 
 	}
 	g := &Gossip{
 		cfg: cfg, cb: cb, log: log.With("component", "gossip"), pace: defaultPace(cfg.RequestAfter),
+		keep:      retention{gone: goneFor, sweepEvery: sweepEvery},
 		ready:     make(chan struct{}),
 		spreadNow: make(chan struct{}, 1), deliverNow: make(chan struct{}, 1), guardNow: make(chan struct{}, 1),
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -113,6 +118,7 @@ func New(cfg Config, cb Callbacks, reg prometheus.Registerer, log *slog.Logger) 
 		rnd: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
 	g.meta, _ = cfg.Meta.encode()
+	g.keyring = newKeyring(cfg.Keys)
 	own := record{Name: cfg.Name, Boot: cfg.Meta.Boot, Seq: 1}
 	g.tab = newTable(own, cfg.Meta, now)
 	g.rebuildState()
@@ -184,11 +190,7 @@ func (g *Gossip) open() (*transport, *memberlist.Memberlist, error) {
 	g.mu.Lock()
 	g.began, g.ip, g.port = time.Now(), addr.Addr().AsSlice(), addr.Port()
 	g.mu.Unlock()
-	conf, err := g.memberlistConfig(tr, addr, logger)
-	if err != nil {
-		return nil, nil, errors.Join(err, tr.Shutdown())
-	}
-	ml, err := memberlist.Create(conf)
+	ml, err := memberlist.Create(g.memberlistConfig(tr, addr, logger))
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("gossip: %w", err), tr.Shutdown())
 	}
@@ -198,12 +200,8 @@ func (g *Gossip) open() (*transport, *memberlist.Memberlist, error) {
 
 // advertised is the address that peers are told.
 func (g *Gossip) advertised(listening int) (netip.AddrPort, error) {
-	port := g.cfg.AdvertisePort
-	if port == 0 {
-		port = listening
-	}
-	if a, err := netip.ParseAddr(g.cfg.AdvertiseAddr); err == nil {
-		return netip.AddrPortFrom(a.Unmap(), uint16(port)), nil
+	if a, err := netip.ParseAddrPort(g.cfg.Advertise); err == nil {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 	}
 	bind, err := netip.ParseAddr(g.cfg.BindAddr)
 	if err != nil {
@@ -214,7 +212,7 @@ func (g *Gossip) advertised(listening int) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	a, err := advertiseIP(bind.Unmap(), interfaces)
-	return netip.AddrPortFrom(a, uint16(port)), err
+	return netip.AddrPortFrom(a, uint16(listening)), err
 }
 
 // SetHint says which topology this sidecar has now. It never blocks; the last one given is told to the others.
@@ -329,6 +327,12 @@ func (g *Gossip) dropped(err error) {
 		reason = "too_long"
 	}
 	g.met.dropped.WithLabelValues(reason).Inc()
+}
+
+func (g *Gossip) countQueued() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.queue.sent)
 }
 
 func (g *Gossip) countMembers(s State) int {

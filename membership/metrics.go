@@ -12,6 +12,7 @@ type metrics struct {
 	conflicts              prometheus.Counter
 	sendFailed             prometheus.Counter
 	votesCut, votesHeard   prometheus.Counter
+	keyChanges             prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
@@ -33,6 +34,7 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 		conflicts:     one("name_conflicts_total", "Times that two addresses were seen claiming one name."),
 		sendFailed:    one("send_failures_total", "Topologies and requests that could not be sent."),
 		votesCut:      one("votes_cut_total", "Names left out of this sidecar's votes because they were too many or too long."),
+		keyChanges:    one("key_changes_total", "Times that the encryption keys were changed while running."),
 		votesHeard:    one("vote_changes_total", "Changes of other sidecars' votes heard."),
 	}
 	if reg == nil {
@@ -49,11 +51,13 @@ func newMetrics(reg prometheus.Registerer, g *Gossip) *metrics {
 			func() float64 { return float64(value()) }))
 	}
 	gauge("health_score", "How far this process is behind the gossip protocol; 0 is well.", g.HealthScore)
+	gauge("queued_records", "Sidecars whose latest record is still to be gossiped.", g.countQueued)
+	gauge("keys", "Encryption keys that are accepted; 0: gossip is in plain text.", g.countKeys)
 	gauge("votes", "Cache servers that this sidecar votes against.", g.countVotes)
 	reg.MustRegister(
 		m.sent, m.received, m.dropped, m.bytesSent, m.bytesRecv,
 		m.rejoins, m.rejoinsFailed, m.resolveFailed, m.conflicts, m.sendFailed,
-		m.votesCut, m.votesHeard,
+		m.votesCut, m.votesHeard, m.keyChanges,
 	)
 	return m
 }

@@ -223,7 +223,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
-	good := Config{Name: "a", BindAddr: "0.0.0.0", BindPort: 7946, Join: []string{"ringside.default.svc:7946", "[::1]:7"}, Keys: [][]byte{make([]byte, 32)}}
+	good := Config{Name: "a", BindAddr: "0.0.0.0", BindPort: 7946, Join: []string{"ringside.default.svc:7946", "[::1]:7"}, Keys: [][]byte{make([]byte, 32)}, Advertise: "[fd00::3]:7946"}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -234,10 +234,14 @@ func TestConfigValidate(t *testing.T) {
 		"name must have":            func(c *Config) { c.Name = "" },
 		"128 bytes, not 129":        func(c *Config) { c.Name = strings.Repeat("x", 129) },
 		`"localhost" must be an IP`: func(c *Config) { c.BindAddr = "localhost" },
-		`"app.svc" must be an IP`:   func(c *Config) { c.AdvertiseAddr = "app.svc" },
-		`"0.0.0.0" must be an IP`:   func(c *Config) { c.AdvertiseAddr = "0.0.0.0" },
+		`"app.svc:7946" must be IP`: func(c *Config) { c.Advertise = "app.svc:7946" },
+		`"10.1.2.3" must be IP:p`:   func(c *Config) { c.Advertise = "10.1.2.3" },
+		`"10.1.2.3:0" must be IP`:   func(c *Config) { c.Advertise = "10.1.2.3:0" },
+		`"10.1.2.3:70000" must be`:  func(c *Config) { c.Advertise = "10.1.2.3:70000" },
+		`"0.0.0.0:7946" must be IP`: func(c *Config) { c.Advertise = "0.0.0.0:7946" },
+		`"[ff02::1]:7946" must be`:  func(c *Config) { c.Advertise = "[ff02::1]:7946" },
+		`"[fe80::1%eth0]:7" must`:   func(c *Config) { c.Advertise = "[fe80::1%eth0]:7" },
 		"listen port 70000":         func(c *Config) { c.BindPort = 70000 },
-		"advertised port -1":        func(c *Config) { c.AdvertisePort = -1 },
 		`"seed" must be host:port`:  func(c *Config) { c.Join = []string{"seed"} },
 		`"seed:0" must be`:          func(c *Config) { c.Join = []string{"seed:0"} },
 		`":7" must be`:              func(c *Config) { c.Join = []string{":7"} },

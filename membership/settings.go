@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"fmt"
 	"log"
 	"log/slog"
 	"net/netip"
@@ -11,7 +10,7 @@ import (
 )
 
 // memberlistConfig is memberlist's LAN preset with the changes that we rely on.
-func (g *Gossip) memberlistConfig(tr *transport, addr netip.AddrPort, logger *log.Logger) (*memberlist.Config, error) {
+func (g *Gossip) memberlistConfig(tr *transport, addr netip.AddrPort, logger *log.Logger) *memberlist.Config {
 	conf := memberlist.DefaultLANConfig()
 	conf.Name = g.cfg.Name
 	conf.Label = clusterLabel(g.cfg.Cluster)
@@ -37,17 +36,11 @@ func (g *Gossip) memberlistConfig(tr *transport, addr netip.AddrPort, logger *lo
 	// Costs time and hides that a message is too long.
 	conf.EnableCompression = false
 
-	if len(g.cfg.Keys) > 0 {
-		ring, err := memberlist.NewKeyring(g.cfg.Keys, g.cfg.Keys[0])
-		if err != nil {
-			return nil, fmt.Errorf("gossip: keys: %w", err)
-		}
-		conf.Keyring = ring
-	}
+	conf.Keyring = g.keyring
 	if g.tune != nil {
 		g.tune(conf)
 	}
-	return conf, nil
+	return conf
 }
 
 // clusterLabel is never empty, so that other programs built on memberlist are not heard either.

@@ -20,9 +20,10 @@ const (
 	sweepEvery = 30 * time.Second
 	// maxAskedEarly is how many peers that are not known yet may have an answer coming.
 	maxAskedEarly = 256
-	// goodbyes is how many peers are told of our leaving directly.
-	goodbyes = 8
 )
+
+// retention says how long it is remembered who is gone.
+type retention struct{ gone, sweepEvery time.Duration }
 
 // target is a peer to send to, copied out of the table.
 type target struct{ node memberlist.Node }
@@ -45,7 +46,7 @@ func (g *Gossip) spread(ctx context.Context, ml *memberlist.Memberlist) error {
 	for {
 		now := time.Now()
 		g.mu.Lock()
-		if now.Sub(swept) >= sweepEvery {
+		if now.Sub(swept) >= g.keep.sweepEvery {
 			swept = now
 			g.sweep(now)
 		}
@@ -160,7 +161,7 @@ func (g *Gossip) sendOurs(name string, now time.Time) {
 // sweep forgets what is old. Called with mu held.
 func (g *Gossip) sweep(now time.Time) {
 	clear(g.askedEarly)
-	forgotten := g.tab.sweep(now)
+	forgotten := g.tab.sweep(now, g.keep.gone)
 	for _, name := range forgotten {
 		g.queue.drop(name)
 		delete(g.fresh, name)
@@ -211,21 +212,5 @@ func (g *Gossip) deliver(ctx context.Context) error {
 				g.cb.OnTopology(name, body)
 			}
 		}
-	}
-}
-
-// sayGoodbye tells the others that we leave: by our own record, which is heard at once and tells leaving from dying, and by memberlist's
-// message. Loops have ended.
-func (g *Gossip) sayGoodbye(ml *memberlist.Memberlist) {
-	g.mu.Lock()
-	if g.tab.say(g.tab.own().Hint, true) {
-		g.pass(g.cfg.Name)
-	}
-	g.rebuildState()
-	p := g.eager(goodbyes)
-	g.mu.Unlock()
-	g.sendPacket(ml, p)
-	if err := ml.Leave(g.cfg.LeaveTimeout); err != nil {
-		g.log.Warn("the goodbye may not have been heard; peers will notice in a few seconds", "err", err)
 	}
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Members that left or died are shown, and tried again by the re-join, for this long and in this number at most.
-	goneFor = 5 * time.Minute
+	// Members that left or died are shown, and tried again by the re-join, in this number at most, and for goneFor.
 	maxGone = 256
+	goneFor = 5 * time.Minute
 	// Records that came before memberlist knew their sender wait in this number at most.
 	maxEarly = 1024
 )
@@ -196,9 +196,9 @@ func (t *table) compare(now time.Time) {
 	}
 }
 
-// sweep forgets members that have been gone for long, the oldest first when there are many, and records whose sender never came.
+// sweep forgets members that have been gone for longer than keep, the oldest first when there are many, and records whose sender never came.
 // It returns the names forgotten.
-func (t *table) sweep(now time.Time) []string {
+func (t *table) sweep(now time.Time, keep time.Duration) []string {
 	clear(t.early)
 	var gone []*member
 	for _, m := range t.members {
@@ -211,7 +211,7 @@ func (t *table) sweep(now time.Time) []string {
 	})
 	var forgotten []string
 	for i, m := range gone {
-		if i >= maxGone || now.Sub(m.since) > goneFor {
+		if i >= maxGone || now.Sub(m.since) > keep {
 			delete(t.members, m.name)
 			forgotten = append(forgotten, m.name)
 		}

@@ -100,7 +100,7 @@ func TestTableStaysSmall(t *testing.T) {
 		tab.heard(say(fmt.Sprintf("stranger-%d", i), "b", 1, 1), now)
 		tab.gone(name, now)
 		if i%30 == 0 {
-			tab.sweep(now)
+			tab.sweep(now, goneFor)
 		}
 		if n := len(tab.members); n > 1+maxGone+31 || len(tab.early) > 31 {
 			t.Fatalf("after %d joins and deaths: %d members, %d early records", i, n, len(tab.early))
@@ -112,7 +112,7 @@ func TestTableStaysSmall(t *testing.T) {
 	if len(tab.early) > maxEarly {
 		t.Fatalf("%d early records", len(tab.early))
 	}
-	tab.sweep(after(3 * time.Hour))
+	tab.sweep(after(3*time.Hour), goneFor)
 	if len(tab.members) != 1 || len(tab.list()) != 1 || !tab.list()[0].Self {
 		t.Fatalf("left over: %+v", tab.list())
 	}
