@@ -1,0 +1,169 @@
+package cache
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Health is what a cache server said when it was asked how it is.
+type Health struct {
+	// RunID is the process that answered.
+	RunID string
+	// Refuses is the first word of the error with which it refuses to write although it answers: READONLY (it is a replica), OOM, MISCONF and
+	// so on. Empty: it takes writes.
+	Refuses string
+}
+
+// Watcher asks one cache server how it is, over a connection of its own, whatever process is behind the address. Traffic never tells: it may
+// be none, or go wrong for other reasons. It is for one goroutine.
+type Watcher struct {
+	servers *Servers
+	name    string
+	cfg     ServerConfig // that client was made from, without its RunID
+	client  *redis.Client
+	runID   string // of the process behind the connection
+	role    string
+	asked   time.Time // when the role was
+}
+
+// roleEvery is how often a watcher asks whether its server has become a replica: INFO costs the server more than the rest, and a replica that
+// can be written to is rare.
+const roleEvery = time.Second
+
+// noKey is pushed to only if it is there, and it never is: so the server checks all that it checks before a write, and writes nothing.
+const noKey = Prefix + "writable"
+
+// Watch returns a Watcher of the server of that name, which need not be there yet. It must be closed.
+func (s *Servers) Watch(name string) *Watcher { return &Watcher{servers: s, name: name} }
+
+// Close closes the connection.
+func (w *Watcher) Close() {
+	if w.client != nil {
+		_ = w.client.Close() // nobody is interested in how it ends
+		w.client = nil
+	}
+}
+
+// Look asks once. ctx bounds all of it, connecting included. The error says why the server could not be asked, or does not work: it is loading,
+// does not let this sidecar in, or the like.
+func (w *Watcher) Look(ctx context.Context) (Health, error) {
+	srv := w.servers.acquire(w.name)
+	if srv == nil {
+		w.Close()
+		return Health{}, fmt.Errorf("%w: %s", ErrUnknownServer, w.name)
+	}
+	cfg := srv.cfg
+	w.servers.release(srv)
+	cfg.RunID = ""
+	if w.client == nil || cfg != w.cfg {
+		w.connect(cfg)
+	}
+	h, err := w.ask(ctx)
+	if err != nil {
+		w.Close() // its pool would go on giving the same error for a while
+		return Health{}, &ServerError{Server: w.name, Err: err}
+	}
+	return h, nil
+}
+
+// connect prepares a client of one connection; it is made with the first question.
+func (w *Watcher) connect(cfg ServerConfig) {
+	w.Close()
+	w.cfg = cfg
+	o := w.servers.options(cfg)
+	o.PoolSize, o.MaxActiveConns = 1, 1
+	o.OnConnect = func(ctx context.Context, cn *redis.Conn) (err error) {
+		w.role, w.asked = "", time.Time{}
+		w.runID, err = askRunID(ctx, cn)
+		return err
+	}
+	w.client = redis.NewClient(o)
+}
+
+func (w *Watcher) ask(ctx context.Context) (Health, error) {
+	push := w.client.RPushX(ctx, noKey, "")
+	if err := push.Err(); err != nil {
+		var reply redis.Error
+		if !errors.As(err, &reply) {
+			return Health{}, err
+		}
+		word, _, _ := strings.Cut(reply.Error(), " ")
+		switch word {
+		case "READONLY", "OOM", "MISCONF", "NOREPLICAS":
+			return Health{RunID: w.runID, Refuses: word}, nil
+		case "WRONGTYPE":
+			// Somebody has made such a key. The server is well.
+		default:
+			return Health{}, err
+		}
+	}
+	if time.Since(w.asked) >= roleEvery {
+		info, err := w.client.Info(ctx, "replication").Result()
+		if err != nil {
+			return Health{}, fmt.Errorf("INFO replication: %w", err)
+		}
+		w.role, w.asked = infoField(info, "role"), time.Now()
+	}
+	if w.role != "master" {
+		return Health{RunID: w.runID, Refuses: "READONLY"}, nil
+	}
+	return Health{RunID: w.runID}, nil
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Stranger is a server that is not one of the cluster's yet.
+type Stranger struct {
+	RunID string
+	Mode  string // standalone, cluster or sentinel
+	Role  string // master or slave
+	// Keys is how many there are that are not ringside's own; counted no further than a few hundred.
+	Keys int64
+}
+
+// strangerKeys bounds how many keys of a stranger are looked at one by one.
+const strangerKeys = 500
+
+// Meet asks a server that is about to become one of the cluster's what it is. ctx bounds it.
+func (s *Servers) Meet(ctx context.Context, addr, username, password string, tlsConfig *tls.Config) (Stranger, error) {
+	c := ServerConfig{Name: addr, Addr: addr, Username: username, Password: password, TLS: tlsConfig}
+	client := redis.NewClient(s.options(c))
+	defer client.Close()
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		return Stranger{}, fmt.Errorf("INFO server: %w", err)
+	}
+	met := Stranger{RunID: infoField(info, "run_id"), Mode: infoField(info, "redis_mode")}
+	if met.RunID == "" {
+		return Stranger{}, errors.New("INFO server: no run_id in the answer")
+	}
+	if info, err = client.Info(ctx, "replication").Result(); err != nil {
+		return Stranger{}, fmt.Errorf("INFO replication: %w", err)
+	}
+	met.Role = infoField(info, "role")
+	if met.Keys, err = client.DBSize(ctx).Result(); err != nil || met.Keys > strangerKeys {
+		return met, err
+	}
+	// Few: what ringside itself has left there does not count.
+	met.Keys = 0
+	it := client.Scan(ctx, 0, "", strangerKeys).Iterator()
+	for it.Next(ctx) {
+		if !strings.HasPrefix(it.Val(), Prefix) {
+			met.Keys++
+		}
+	}
+	return met, it.Err()
+}
