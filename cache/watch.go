@@ -77,7 +77,8 @@ func (w *Watcher) connect(cfg ServerConfig) {
 	w.Close()
 	w.cfg = cfg
 	o := w.servers.options(cfg)
-	o.PoolSize, o.MaxActiveConns = 1, 1
+	// One connection. A pool that has failed to dial as often as it has places leaves a goroutine behind that goes on trying.
+	o.PoolSize, o.MaxActiveConns = 2, 1
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) (err error) {
 		w.role, w.asked = "", time.Time{}
 		w.runID, err = askRunID(ctx, cn)
