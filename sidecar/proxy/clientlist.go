@@ -42,7 +42,7 @@ func collect[T any](s *Server, ask func(w *worker) T) []T {
 func (cl *client) describe() string {
 	w := cl.worker
 	command := "NULL" // what it sent last is not kept
-	if cl.tail != nil && cl.tail.metric < len(w.server.commands.list) {
+	if cl.tail != nil && int(cl.tail.metric) < len(w.server.commands.list) {
 		command = w.server.commands.list[cl.tail.metric].info.Name
 	}
 	multi, queued := -1, 0

@@ -19,23 +19,28 @@ const (
 )
 
 // request is one reply owed to a client. It lives on one loop. It is completed exactly once (finish or fail), also when the client has
-// gone meanwhile, and only then is it reused.
+// gone meanwhile, and only then is it reused. Hundreds wait at a time, so what most of them need is one cache line.
 type request struct {
 	client *client  // nil once the client has gone
 	next   *request // the client's next request, or the next free one
 	start  int64    // worker.now at dispatch
-	metric int      // index of the command's counters
+	reply  []byte   // buffer, kept for reuse when small
+	*details
+	metric int32 // index of the command's counters
 	kind   kind
-	done   bool   // reply holds the reply, which waits for its turn
-	reply  []byte // buffer, kept for reuse when small
+	done   bool // reply holds the reply, which waits for its turn
+}
 
+// details is the rest of a request that is more than one reply passed on; nil for kindPass and kindAway.
+type details struct {
+	nextFree *details
 	key      []byte // kindRow, kindWrite: the row's key, canonical
 	keyspace *keyspace.Keyspace
-	read     rowRead
-	fields   [][]byte           // arguments of HGET, HMGET, HEXISTS
 	topology *topology.Topology // by which the entry's name was made
 	server   uint16             // index of the cache server in it
-	ttl      int64              // PTTL of the entry, for TTL
+	read     rowRead
+	fields   [][]byte // arguments of HGET, HMGET, HEXISTS
+	ttl      int64    // PTTL of the entry, for TTL
 	join     *join
 	task     task
 }
@@ -51,7 +56,10 @@ func (w *worker) newRequest(cl *client, metric int, k kind) *request {
 		w.free = r.next
 		w.freeCount--
 	}
-	r.client, r.next, r.start, r.metric, r.kind = cl, nil, w.now, metric, k
+	r.client, r.next, r.start, r.metric, r.kind = cl, nil, w.now, int32(metric), k
+	if k != kindPass && k != kindAway {
+		r.details = w.newDetails()
+	}
 	if cl.tail == nil {
 		cl.head = r
 	} else {
@@ -62,20 +70,44 @@ func (w *worker) newRequest(cl *client, metric int, k kind) *request {
 	return r
 }
 
-// keepFree is how many unused requests a worker keeps.
+// keepFree is how many unused requests, and details of some, a worker keeps.
 const keepFree = 4096
 
 func (w *worker) release(r *request) {
+	w.releaseDetails(r)
 	if w.freeCount >= keepFree {
 		return
 	}
-	reply, key := r.reply[:0], r.key[:0]
-	if cap(reply) > keepReply {
-		reply = nil
+	if cap(r.reply) > keepReply {
+		r.reply = nil
 	}
-	*r = request{reply: reply, key: key, next: w.free}
+	r.reply = r.reply[:0]
+	r.client, r.next, r.done = nil, w.free, false
 	w.free = r
 	w.freeCount++
+}
+
+func (w *worker) newDetails() *details {
+	d := w.freeDetails
+	if d == nil {
+		return &details{}
+	}
+	w.freeDetails, d.nextFree = d.nextFree, nil
+	w.freeDetailsCount--
+	return d
+}
+
+func (w *worker) releaseDetails(r *request) {
+	d := r.details
+	if d == nil {
+		return
+	}
+	r.details = nil
+	if w.freeDetailsCount < keepFree {
+		*d = details{key: d.key[:0], nextFree: w.freeDetails}
+		w.freeDetails = d
+		w.freeDetailsCount++
+	}
 }
 
 // finish completes r with a reply, which it copies.

@@ -44,7 +44,7 @@ const slowlogLength = 128
 // noteSlow records an answered request.
 func (w *worker) noteSlow(r *request, took time.Duration) {
 	list := &w.server.commands.list
-	if r.metric >= len(list) {
+	if int(r.metric) >= len(list) {
 		return
 	}
 	info := list[r.metric].info
@@ -52,7 +52,11 @@ func (w *worker) noteSlow(r *request, took time.Duration) {
 		return
 	}
 	// Nothing is put into words yet: when the machine is overloaded, every request is slow.
-	e := slowEntry{w.server.lastSlow.Add(1) - 1, w.server.started.Add(time.Duration(w.now)), took, info, string(r.key), r.client.conn.RemoteAddr(), r.client.name}
+	key := ""
+	if r.details != nil {
+		key = string(r.details.key)
+	}
+	e := slowEntry{w.server.lastSlow.Add(1) - 1, w.server.started.Add(time.Duration(w.now)), took, info, key, r.client.conn.RemoteAddr(), r.client.name}
 	l := &w.slowlog
 	if l.entries == nil {
 		l.entries = make([]slowEntry, 0, slowlogLength)

@@ -28,14 +28,16 @@ type worker struct {
 	clients   map[int64]*client
 	stats     stats
 
-	free      *request
-	freeCount int
-	scratch   []byte       // a reply in the making
-	name      []byte       // an entry's name in the making
-	prefix    prefix       // what name begins with
-	key       keyspace.Key // of the command being dispatched
-	positions []int        // of keys in it
-	groups    groups       // of its keys by server
+	free             *request
+	freeCount        int
+	freeDetails      *details
+	freeDetailsCount int
+	scratch          []byte       // a reply in the making
+	name             []byte       // an entry's name in the making
+	prefix           prefix       // what name begins with
+	key              keyspace.Key // of the command being dispatched
+	positions        []int        // of keys in it
+	groups           groups       // of its keys by server
 
 	hub        *hub   // what clients listen to
 	collecting bool   // replies made at once are elements of an EXEC's
@@ -44,7 +46,8 @@ type worker struct {
 
 // route is what a worker needs of the topology, worked out once per topology.
 type route struct {
-	topology *topology.Topology
+	topology  *topology.Topology
+	placement ownerTable
 	// upstreams by index of the cache server: for protocol 2 and 3.
 	upstreams [][2]*upstream
 	// confirmations by index of the shard.
@@ -88,7 +91,10 @@ func (w *worker) turn() {
 // adopt makes t the topology that this worker acts by. Connections to servers that stay are kept.
 func (w *worker) adopt(t *topology.Topology) {
 	used := map[upstreamKey]bool{}
-	r := route{topology: t, upstreams: make([][2]*upstream, len(t.Caches)), confirmations: make([]*shard.Confirmation, len(t.Shards))}
+	r := route{
+		topology: t, placement: packOwners(t.CacheTable(), len(t.Caches)),
+		upstreams: make([][2]*upstream, len(t.Caches)), confirmations: make([]*shard.Confirmation, len(t.Shards)),
+	}
 	for i := range t.Caches {
 		for p := range r.upstreams[i] {
 			key := upstreamKey{t.Caches[i].Name, t.Caches[i].Addr, p + 2}
@@ -126,26 +132,26 @@ func (w *worker) newUpstream(key upstreamKey) *upstream {
 
 // ownerOf returns the index of the cache server that owns a vnode.
 func (w *worker) ownerOf(vnode uint16) (uint16, error) {
-	t := w.route.topology
-	if t == nil {
-		return 0, errNoTopology
-	}
-	i := t.CacheOf(vnode)
+	i := w.route.placement.owner(vnode)
 	if i == ring.None {
-		return 0, errNoCacheServer
+		return 0, w.noOwner()
 	}
 	return i, nil
 }
 
+// noOwner says why nobody owns a vnode.
+func (w *worker) noOwner() error {
+	if w.route.topology == nil {
+		return errNoTopology
+	}
+	return errNoCacheServer
+}
+
 // owner returns the cache server that owns a vnode and the worker's connection to it in the client's protocol.
 func (w *worker) owner(vnode uint16, proto int) (uint16, *upstream, error) {
-	t := w.route.topology
-	if t == nil {
-		return 0, nil, errNoTopology
-	}
-	i := t.CacheOf(vnode)
+	i := w.route.placement.owner(vnode)
 	if i == ring.None {
-		return 0, nil, errNoCacheServer
+		return 0, nil, w.noOwner()
 	}
 	u := w.route.upstreams[i][proto-2]
 	return i, u, u.room()
