@@ -31,7 +31,7 @@ type Content struct {
 	// While a change of the cache servers is being carried out:
 	Former    *Former    `json:"former,omitempty"`    // what it replaces; nil: nothing is being handed over
 	Handovers []Handover `json:"handovers,omitempty"` // who may still hold plain keys of others
-	Handing   PerVnode   `json:"handing,omitzero"`           // by vnode: number of its hand-over, from 1; 0: none
+	Handing   PerVnode   `json:"handing,omitzero"`    // by vnode: number of its hand-over, from 1; 0: none
 }
 
 // PerVnode is one number for each vnode: the distinct numbers, and which of them each vnode has. The zero value is 0 everywhere.

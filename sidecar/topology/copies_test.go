@@ -1,0 +1,97 @@
+package topology
+
+import (
+	"testing"
+
+	"ringside/ring"
+	"ringside/shard"
+)
+
+// TestWhichCopiesCount is the table of section "Planned changes" of docs/ARCHITECTURE.md.
+func TestWhichCopiesCount(t *testing.T) {
+	before := fleetOf(t, 3)
+	drained := must(t)(DrainCache(before, "c1"))
+	down := must(t)(MarkDown(before, []string{"c1"}))
+	var moved, stays uint16
+	for v := range ring.Vnodes {
+		if before.ownerName(uint16(v)) == "c1" {
+			moved = uint16(v)
+		} else {
+			stays = uint16(v)
+		}
+	}
+	old := Copy{Server: before.CacheOf(moved), Generation: 1}
+	drainedTo := Copy{Server: drained.CacheOf(moved), Generation: 2}
+	downTo := Copy{Server: down.CacheOf(moved), Generation: 2}
+	same := Copy{Server: before.CacheOf(stays), Generation: 1}
+	settledOn := func(c Copy) Copies { return Copies{Read: c, Clean: [2]Copy{c}, Cleans: 1} }
+	view := func(epoch uint64, p shard.Phase, from uint64) shard.View {
+		return shard.View{Epoch: epoch, Phase: p, From: from}
+	}
+	for _, c := range []struct {
+		name  string
+		by    *Topology
+		view  shard.View
+		vnode uint16
+		want  Copies
+	}{
+		{"before", before, view(1, shard.Done, 0), moved, settledOn(old)},
+		{"drain, preparing", drained, view(2, shard.Preparing, 1), moved, Copies{Read: old, Clean: [2]Copy{old, drainedTo}, Cleans: 2}},
+		{"drain, active", drained, view(2, shard.Active, 1), moved, Copies{Read: drainedTo, Carry: old, Clean: [2]Copy{old, drainedTo}, Cleans: 2}},
+		{"drain, done", drained, view(2, shard.Done, 1), moved, settledOn(drainedTo)},
+		{"drain, a vnode that stays", drained, view(2, shard.Preparing, 1), stays, settledOn(same)},
+		{"down, preparing", down, view(2, shard.Preparing, 1), moved, Copies{Frozen: true}},
+		{"down, active", down, view(2, shard.Active, 1), moved, settledOn(downTo)},
+		{"down, done", down, view(2, shard.Done, 1), moved, settledOn(downTo)},
+		{"down, a vnode that stays", down, view(2, shard.Preparing, 1), stays, settledOn(same)},
+		// The shard has missed epochs, so what was before is not known.
+		{"missed, preparing", drained, view(2, shard.Preparing, 0), moved, Copies{Frozen: true}},
+		{"missed, a vnode that stays", drained, view(2, shard.Preparing, 0), stays, Copies{Frozen: true}},
+		{"missed, done", drained, view(2, shard.Done, 0), moved, settledOn(drainedTo)},
+	} {
+		got := c.by.Copies(c.view, c.vnode)
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+		if read := c.by.ReadCopy(c.view, c.vnode); read != got.Read {
+			t.Errorf("%s: an event loop reads %+v", c.name, read)
+		}
+	}
+}
+
+func TestAServerThatNobodyHasMetHoldsNoRows(t *testing.T) {
+	topo := sample(t) // c3 was not met
+	for v := range ring.Vnodes {
+		if v := uint16(v); topo.ownerName(v) == "c3" {
+			if c := topo.Copies(shard.View{Epoch: 1, Phase: shard.Done}, v); !c.Read.IsNone() || c.Cleans != 0 || c.Frozen {
+				t.Fatalf("%+v", c)
+			}
+		}
+	}
+}
+
+func TestHolderKeepsEarlierTopologies(t *testing.T) {
+	var h Holder
+	if h.Current() != nil || h.At(1) != nil {
+		t.Error("an empty holder holds something")
+	}
+	all := []*Topology{fleetOf(t, 3)}
+	h.Publish(all[0])
+	for i := range 9 {
+		next := must(t)(WeighCache(finished(t, all[len(all)-1]), "c1", uint32(2+i%2)))
+		all = append(all, next)
+		h.Publish(next)
+	}
+	last := all[len(all)-1]
+	if h.Current() != last || h.At(last.Epoch) != last || h.At(all[len(all)-2].Epoch) != all[len(all)-2] || h.At(1) != nil {
+		t.Error("the last ones are not kept, or the first one is")
+	}
+	h.Remember(all[0])
+	if h.Current() != last || h.At(1) != all[0] {
+		t.Error("one that was fetched is not kept")
+	}
+	h.Publish(all[0]) // where there is no catalog, another one of an epoch may win
+	if h.Current() != all[0] {
+		t.Error("the one that was published last does not count")
+	}
+}
