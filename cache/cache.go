@@ -27,6 +27,7 @@ const (
 	Filled                      // it was loaded and is now in the cache
 	Bypassed                    // it was loaded and could not be put into the cache
 	Coalesced                   // another read of this sidecar brought it
+	Carried                     // it was taken over from where the row was cached before
 )
 
 func (s Source) String() string {
@@ -39,6 +40,8 @@ func (s Source) String() string {
 		return "bypassed"
 	case Coalesced:
 		return "coalesced"
+	case Carried:
+		return "carried"
 	}
 	return "none"
 }
@@ -65,6 +68,7 @@ type Item struct {
 	Ref    Ref
 	TTL    time.Duration // life of a row in the cache; 0: rows are not cached
 	NegTTL time.Duration // life of an absence; 0: absences are not cached
+	Carry  Carry         // where the entry may be taken over from instead of being loaded
 }
 
 // Result is what became of an Item.
@@ -125,7 +129,7 @@ func (c *Cache) Close() {
 // was acknowledged before the call, provided that ref is the right one at the time. load is as LoadFunc says. Errors are those of
 // load, of ctx, or ErrClosed; a cache server that cannot be used is no error.
 func (c *Cache) Read(ctx context.Context, ref Ref, ttl, negTTL time.Duration, load func(ctx context.Context) (Loaded, error)) (Value, error) {
-	r := c.ReadMany(ctx, []Item{{ref, ttl, negTTL}}, func(ctx context.Context, _ []int) ([]Loaded, error) {
+	r := c.ReadMany(ctx, []Item{{Ref: ref, TTL: ttl, NegTTL: negTTL}}, func(ctx context.Context, _ []int) ([]Loaded, error) {
 		l, err := load(ctx)
 		return []Loaded{l}, err
 	})[0]

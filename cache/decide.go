@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"time"
 
 	"ringside/shard"
 )
@@ -62,6 +63,7 @@ const (
 	endNothing ending = iota // there was no lease
 	endFill                  // put the value
 	endAbsent                // put the absence
+	endCarry                 // put the entry that was taken over
 	endRelease               // give the lease back
 )
 
@@ -78,6 +80,25 @@ func onLoaded(leased bool, l Loaded, caches, cachesAbsence bool) ending {
 		return endAbsent
 	}
 	return endRelease
+}
+
+// carriedLife is how long an entry that was taken over lives in its new place: as long as it had left, and not longer than is configured now.
+// left is negative if it had no end. 0: it is not taken over, because that kind is not cached, or it has ended.
+func carriedLife(k EntryKind, left, ttl, negTTL time.Duration) time.Duration {
+	var most time.Duration
+	switch k {
+	case KindValue:
+		most = ttl
+	case KindAbsent:
+		most = negTTL
+	}
+	if left >= 0 {
+		most = min(most, left)
+	}
+	if most < time.Millisecond {
+		return 0
+	}
+	return most
 }
 
 // proves reports whether a lease that was still there at the end shows the value to be fresh as of that end, not only as of the

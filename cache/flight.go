@@ -18,8 +18,10 @@ import (
 //	a row loaded              fresh as of the load
 //	a row loaded and filled   fresh as of the fill: the lease was still there. Any write acknowledged since the ask would have taken
 //	                          it away, so there was none, and who joined during the load may have the value too
+//	an entry carried          fresh as of the former server's answer, as an entry found; if the lease was still there when it was put, as
+//	                          of that, as a row loaded and filled
 //
-// The last line is why 50 cold readers cost one load although most of them come while it runs. A caller that comes too late stays
+// The line about a row loaded and filled is why 50 cold readers cost one load although most of them come while it runs. A caller that comes too late stays
 // for another flight, which begins at once, when the first one ends; it joined before all of that one's steps. So a caller waits for two
 // flights at most, and a row is not loaded twice at a time in one process (unless a local write detached its flight, after which new
 // callers need not wait for a value that they cannot take).
@@ -69,7 +71,7 @@ func (c *Cache) fly(group []*flight) {
 	pause := firstPause
 	for len(group) > 0 {
 		c.ask(ctx, group)
-		var load, discard, wait []*flight
+		var load, carry, discard, wait []*flight
 		waited := !time.Now().Before(waitUntil)
 		for _, f := range group {
 			f.asked.waited, f.asked.discarded = waited, f.discarded
@@ -83,7 +85,11 @@ func (c *Cache) fly(group []*flight) {
 				c.land(f, Result{Value: v}, f.asOf)
 			case actFill:
 				c.metrics.misses.Inc()
-				load = append(load, f)
+				if f.item().Carry.offered(time.Now()) {
+					carry = append(carry, f)
+				} else {
+					load = append(load, f)
+				}
 			case actBypass:
 				c.countBypass(f)
 				f.lease = nil
@@ -104,6 +110,13 @@ func (c *Cache) fly(group []*flight) {
 		}
 		if len(load) > 0 { // the others do not wait for it: theirs may be there sooner, or their time for waiting be over
 			bringing.Go(func() { c.bring(ctx, load) })
+		}
+		if len(carry) > 0 {
+			bringing.Go(func() {
+				if rest := c.carry(ctx, carry); len(rest) > 0 {
+					c.bring(ctx, rest)
+				}
+			})
 		}
 		if len(discard) == 0 && len(wait) > 0 {
 			sleep(ctx, min(pause/2+rand.N(pause), time.Until(waitUntil)))

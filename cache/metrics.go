@@ -8,6 +8,7 @@ type metrics struct {
 	fills, fillsRefused, released       prometheus.Counter
 	poisonSeen, crowded, malformed      prometheus.Counter
 	leaseWaits, leaseWaitsOver          prometheus.Counter
+	carried, carryMisses, carryRefused  prometheus.Counter
 	loads, loadErrors                   prometheus.Counter
 	writes, writesFailed, writesUnknown prometheus.Counter
 	cleanFailures, liftFailures         prometheus.Counter
@@ -32,6 +33,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		malformed:      counter("malformed_entries_total", "Entries found that were not written by this format; they are deleted."),
 		leaseWaits:     counter("lease_waits_total", "Reads that waited for another sidecar's fill."),
 		leaseWaitsOver: counter("lease_waits_timed_out_total", "Reads whose wait for another sidecar's fill was in vain."),
+		carried:        counter("carried_total", "Entries taken over from the server that held them before a change of the ring."),
+		carryMisses:    counter("carry_misses_total", "Entries that were to be taken over and were not there, or not to be had."),
+		carryRefused:   counter("carry_refused_total", "Entries that the former server did not give away because it is closed for the change."),
 		loads:          counter("loads_total", "Rows asked of the shards by reads."),
 		loadErrors:     counter("load_errors_total", "Rows that could not be loaded."),
 		writes:         counter("writes_total", "Writes committed and cleaned."),

@@ -1,6 +1,9 @@
 package cache
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Prefix starts the name of every entry on a cache server. Plain keys that start with it would collide with entries.
 const Prefix = "rs:"
@@ -14,4 +17,19 @@ func AppendName(dst []byte, generation, flush uint64, key []byte) []byte {
 	dst = strconv.AppendUint(dst, flush, 10)
 	dst = append(dst, ':')
 	return append(dst, key...)
+}
+
+// ParseName reads what AppendName made; false: it is not the name of an entry.
+func ParseName(name string) (generation, flush uint64, key string, ok bool) {
+	rest, ours := strings.CutPrefix(name, Prefix)
+	numbers, key, named := strings.Cut(rest, ":")
+	g, f, two := strings.Cut(numbers, ".")
+	generation, err := strconv.ParseUint(g, 10, 64)
+	if !ours || !named || !two || err != nil {
+		return 0, 0, "", false
+	}
+	if flush, err = strconv.ParseUint(f, 10, 64); err != nil {
+		return 0, 0, "", false
+	}
+	return generation, flush, key, true
 }

@@ -13,8 +13,8 @@ func newScript(source string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// scripts are the steps that look before they act. Each takes one entry's name as its key. They read no more of a value than they
-// compare, and none of them fails on a key of another type.
+// scripts are the steps that look before they act. Each takes an entry's name as its first key. Those that change something read no more of a
+// value than they compare, and none of those fails on a key of another type.
 type scripts struct {
 	fill    *script // ARGV: our lease, the entry, its life in ms. 1: done, 0: our lease is gone
 	release *script // ARGV: our lease. 1: done, 0: it is gone
@@ -22,6 +22,7 @@ type scripts struct {
 	clean   *script // ARGV: our token. 1: deleted, 0: nothing was there, 2: what is left is other writers' poison
 	lift    *script // ARGV: our token. 1: deleted, 0: we are not there, 2: what is left is other writers' poison
 	discard *script // ARGV: the malformed entry; empty: a key of another type. 1: deleted, 0: it has changed
+	hand    *script // second key: the marker of the row's shard. ARGV: epoch. {entry, ms left}, 0: no value or absence is there, -1: closed
 }
 
 func newScripts() scripts {
@@ -58,6 +59,13 @@ local type = redis.call('TYPE', KEYS[1]).ok
 if type == 'none' then return 0 end
 if type == 'string' and redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])`),
+		hand: newScript(`
+local closed = redis.call('GET', KEYS[2])
+if closed and tonumber(closed) >= tonumber(ARGV[1]) then return -1 end
+if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
+local head = redis.call('GETRANGE', KEYS[1], 0, 1)
+if head ~= 'V\1' and head ~= 'A\1' then return 0 end
+return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}`),
 	}
 }
 

@@ -28,6 +28,7 @@ type ServerConfig struct {
 type Servers struct {
 	cfg         ServersConfig
 	metrics     *serverMetrics
+	closing     closing
 	log         *slog.Logger
 	incarnation atomic.Pointer[func(server, runID string)]
 
@@ -49,7 +50,7 @@ func NewServers(cfg ServersConfig, reg prometheus.Registerer, log *slog.Logger) 
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Servers{cfg: cfg, metrics: newServerMetrics(reg), log: log, byName: make(map[string]*server)}, nil
+	return &Servers{cfg: cfg, metrics: newServerMetrics(reg), closing: newClosing(), log: log, byName: make(map[string]*server)}, nil
 }
 
 // OnIncarnation registers who is told of each connection that met another process than the one named: its run_id may become part of

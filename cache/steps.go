@@ -75,8 +75,10 @@ type end struct {
 	flight     *flight
 	ending     ending
 	loaded     Loaded
-	at         int  // index of the flight in its group
-	stillThere bool // the lease was, and the step is done
+	entry      []byte        // endCarry
+	life       time.Duration // endCarry
+	at         int           // index of the flight in its group
+	stillThere bool          // the lease was, and the step is done
 }
 
 // end ends leases: by a fill, or by giving them back.
@@ -99,6 +101,8 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 		case endAbsent:
 			ttl, soft := c.lives(f.item().NegTTL)
 			st.args = []any{f.lease, AppendAbsent(make([]byte, 0, HeaderSize), now, now.Add(soft)), ttl.Milliseconds()}
+		case endCarry:
+			st.args = []any{f.lease, e.entry, e.life.Milliseconds()}
 		case endRelease:
 			st.script, st.args = c.scripts.release, []any{f.lease}
 		}
@@ -137,6 +141,7 @@ type step struct {
 	cmd    redis.Cmder
 	script *script
 	name   string
+	second string // the script's second key, if it takes one
 	args   []any
 }
 
@@ -185,6 +190,10 @@ func pipeline(ctx context.Context, srv *server, steps []*step) {
 }
 
 func (s *step) eval(ctx context.Context, how, what string) *redis.Cmd {
-	args := append(make([]any, 0, 4+len(s.args)), how, what, 1, s.name)
+	args := append(make([]any, 0, 5+len(s.args)), how, what, 1, s.name)
+	if s.second != "" {
+		args[2] = 2
+		args = append(args, s.second)
+	}
 	return redis.NewCmd(ctx, append(args, s.args...)...)
 }

@@ -64,6 +64,16 @@ func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.C
 	return nil
 }
 
+// Clean deletes entries as a writer does after its commit, without a transaction: for a write that is committed and cleaned whose row has meanwhile
+// come to be cached in further places. The error is a *CleanError.
+func (c *Cache) Clean(ctx context.Context, refs []Ref) error {
+	w := c.newWrite(ctx, refs)
+	defer w.close()
+	err := w.clean()
+	c.detach(refs)
+	return err
+}
+
 // write is what one Write keeps: its poison, and the servers that it put it on. They are kept because an entry must be cleaned on the
 // very process that was poisoned: another one that was configured since does not show what the old one holds.
 type write struct {

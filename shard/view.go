@@ -36,14 +36,10 @@ func (p Phase) String() string {
 type View struct {
 	Epoch uint64
 	Phase Phase
-	// From is the epoch that the shard was at, in phase Done, before it came to Epoch. While the phase is not Done, rows whose generation
-	// is above it are changing hands. It is the shard's to say; in a View made by anybody else it is 0 and means nothing.
+	// From is the epoch that the shard was at, in phase Done, before it came to Epoch. While the phase is not Done, rows whose present copy
+	// counts from a later epoch on are changing hands. It is the shard's to say; in a View made by anybody else it is 0 and means nothing.
 	From uint64
 }
-
-// Changing reports whether a row whose entry has this generation must be kept out of the cache for now: the generation is new with the
-// change that is under way, and somebody may still be using the former one.
-func (v View) Changing(generation uint64) bool { return v.Phase != Done && generation > v.From }
 
 // Same reports whether v and w are the same epoch and phase.
 func (v View) Same(w View) bool { return v.Epoch == w.Epoch && v.Phase == w.Phase }
@@ -93,31 +89,25 @@ func (c *Confirmation) View() (View, time.Time) {
 	return View{}, time.Time{}
 }
 
-// Standing is what a sidecar may conclude from a Confirmation.
+// Standing is how much a shard's last word is worth.
 type Standing uint8
 
 // The standings. Only Current allows the cache to be used without more ado.
 const (
-	Current  Standing = iota // the shard confirmed this epoch, recently enough, and the row is not changing hands
-	Expired                  // the same, but it confirmed it too long ago
-	Changing                 // the row is changing hands
-	Differs                  // its last word was another epoch
-	Unheard                  // it was never heard
+	Current Standing = iota // the shard said so recently enough
+	Expired                 // it said so too long ago: the view may have changed since
+	Unheard                 // it was never heard
 )
 
-// Standing says whether a row of the shard may be read from the cache by a topology of the given epoch, in which the row's entry
-// has the given generation (promise P3). ttl is view_ttl. Safe for concurrent use; no allocation.
-func (c *Confirmation) Standing(epoch, generation uint64, now time.Time, ttl time.Duration) Standing {
+// Trust returns the view to act by, and how much it is worth at the time now (promise P3). ttl is view_ttl. Which cached copies of a row count
+// follows from the view and the topology of its epoch. Safe for concurrent use; no allocation.
+func (c *Confirmation) Trust(now time.Time, ttl time.Duration) (View, Standing) {
 	l := c.last.Load()
 	switch {
 	case l == nil:
-		return Unheard
-	case l.view.Epoch != epoch:
-		return Differs
-	case l.view.Changing(generation):
-		return Changing
+		return View{}, Unheard
 	case now.Sub(l.asked) > ttl:
-		return Expired
+		return l.view, Expired
 	}
-	return Current
+	return l.view, Current
 }

@@ -5,40 +5,33 @@ import (
 	"time"
 )
 
-func TestStanding(t *testing.T) {
+func TestTrust(t *testing.T) {
 	now := time.Now()
 	const ttl = time.Second
+	view := View{5, Active, 4}
 	for _, c := range []struct {
-		name       string
-		view       View
-		asked      time.Time
-		epoch      uint64
-		generation uint64
-		want       Standing
+		name  string
+		asked time.Time
+		want  Standing
 	}{
-		{"just asked", View{5, Done, 4}, now, 5, 5, Current},
-		{"at the last moment", View{5, Done, 4}, now.Add(-ttl), 5, 5, Current},
-		{"too long ago", View{5, Done, 4}, now.Add(-ttl - 1), 5, 5, Expired},
-		{"another epoch, newer", View{6, Done, 5}, now, 5, 5, Differs},
-		{"another epoch, older", View{4, Done, 3}, now, 5, 5, Differs},
-		{"changing, and so is the row", View{5, Preparing, 3}, now, 5, 4, Changing},
-		{"changing, the row is not", View{5, Preparing, 3}, now, 5, 3, Current},
-		{"changing, the row is not, too long ago", View{5, Active, 3}, now.Add(-2 * ttl), 5, 3, Expired},
+		{"just asked", now, Current},
+		{"at the last moment", now.Add(-ttl), Current},
+		{"too long ago", now.Add(-ttl - 1), Expired},
 	} {
 		var k Confirmation
-		k.Confirm(c.view, c.asked)
-		if got := k.Standing(c.epoch, c.generation, now, ttl); got != c.want {
-			t.Errorf("%s: standing %d, want %d", c.name, got, c.want)
+		k.Confirm(view, c.asked)
+		if v, got := k.Trust(now, ttl); v != view || got != c.want {
+			t.Errorf("%s: view %v, standing %d, want %v, %d", c.name, v, got, view, c.want)
 		}
 	}
 	var k Confirmation
-	if got := k.Standing(0, 0, now, ttl); got != Unheard {
-		t.Errorf("never heard: standing %d", got)
+	if v, got := k.Trust(now, ttl); v != (View{}) || got != Unheard {
+		t.Errorf("never heard: view %v, standing %d", v, got)
 	}
-	k.Confirm(View{Epoch: 1, Phase: Done}, now)
+	k.Confirm(view, now)
 	k.Forget()
-	if got := k.Standing(1, 1, now, ttl); got != Unheard {
-		t.Errorf("forgotten: standing %d", got)
+	if v, got := k.Trust(now, ttl); v != (View{}) || got != Unheard {
+		t.Errorf("forgotten: view %v, standing %d", v, got)
 	}
 }
 

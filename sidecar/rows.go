@@ -3,6 +3,8 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,17 +27,23 @@ type rows struct {
 	serve    bool // use the cache although the shard could not be asked for longer than viewTTL
 }
 
-// tries is how often an operation is begun anew because the ring changed under it. A change is news once; more often
-// only in a storm of changes, when the caller had better be told.
-const tries = 4
+const (
+	// tries is how often an operation is sent again because the ring changed under it. A change is news once; more often only in a storm of
+	// changes, when the caller had better be told.
+	tries = 4
+	// guardRounds is how often a write that took very long asks what its shard's view has become.
+	guardRounds = 3
+)
 
-// place is where a row is, by one topology.
+// place is where a row is, by the last word of its shard.
 type place struct {
-	t          *topology.Topology
-	shard      string
-	view       shard.View // the shard's, by its last word
-	generation uint64
-	ref        cache.Ref // without a server while the cache must not be used for the row
+	shard   string
+	view    shard.View         // the shard's; zero: never heard
+	by      *topology.Topology // that of the view's epoch, which governs the shard's rows; nil: it is not known here
+	current *topology.Topology // the present one
+	copies  topology.Copies    // zero without by
+	ref     cache.Ref          // where to read; without a server while the cache must not be used for the row
+	carry   cache.Carry
 }
 
 // locate works out where a row is. The error is shard.ErrNotOwner when nobody owns it.
@@ -45,27 +53,44 @@ func (r *rows) locate(k *keyspace.Key) (place, error) {
 	if i == ring.None {
 		return place{}, shard.ErrNotOwner
 	}
-	p := place{t: t, shard: t.Shards[i].Name, generation: t.Generation(k.CacheVnode)}
+	p := place{shard: t.Shards[i].Name, current: t}
 	confirmation := r.fleet.Confirmation(p.shard)
-	p.view, _ = confirmation.View()
-	// The name says which row it is even when no server may hold it: reads of one ref are answered together.
-	p.ref.Name = string(cache.AppendName(nil, p.generation, t.Flush(k.ShardVnode), k.Text))
-	if p.generation == 0 {
-		return p, nil // no server's entries count for this row
+	now := time.Now()
+	view, standing := confirmation.Trust(now, r.viewTTL)
+	p.view = view
+	if p.by = r.topology.At(view.Epoch); p.by != nil {
+		p.copies = p.by.Copies(view, k.CacheVnode)
 	}
-	standing := confirmation.Standing(t.Epoch, p.generation, time.Now(), r.viewTTL)
-	if standing == shard.Current || standing == shard.Expired && r.serve {
-		p.ref = r.entry(p, k)
+	if p.copies.Read.IsNone() || standing == shard.Expired && !r.serve {
+		// The name says which row it is even when no server may hold it: reads of one ref are answered together.
+		p.ref.Name = string(cache.AppendName(nil, t.Generation(k.CacheVnode), t.Flush(k.ShardVnode), k.Text))
+		return p, nil
+	}
+	p.ref = refOf(p.by, p.copies.Read, k)
+	if !p.copies.Carry.IsNone() && standing == shard.Current {
+		if same, asked := confirmation.View(); same.Same(view) {
+			p.carry = cache.Carry{Ref: refOf(p.by, p.copies.Carry, k), Shard: p.shard, Epoch: view.Epoch, Until: asked.Add(r.viewTTL)}
+		}
 	}
 	return p, nil
 }
 
-func (r *rows) entry(p place, k *keyspace.Key) cache.Ref {
-	server := &p.t.Caches[p.t.CacheOf(k.CacheVnode)]
+// refOf names the entry of a row in one of its places.
+func refOf(t *topology.Topology, c topology.Copy, k *keyspace.Key) cache.Ref {
+	server := &t.Caches[c.Server]
 	return cache.Ref{
 		Server: server.Name, RunID: server.RunID,
-		Name: string(cache.AppendName(nil, p.generation, p.t.Flush(k.ShardVnode), k.Text)),
+		Name: string(cache.AppendName(nil, c.Generation, t.Flush(k.ShardVnode), k.Text)),
 	}
+}
+
+// cleaned lists the entries of a row that its writers put out of reach.
+func cleaned(t *topology.Topology, copies *topology.Copies, k *keyspace.Key) []cache.Ref {
+	refs := make([]cache.Ref, copies.Cleans)
+	for i := range refs {
+		refs[i] = refOf(t, copies.Clean[i], k)
+	}
+	return refs
 }
 
 // Read implements proxy.Rows.
@@ -97,7 +122,7 @@ func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, ou
 			continue
 		}
 		ks := keys[i].Keyspace
-		items = append(items, cache.Item{Ref: p.ref, TTL: ks.TTL, NegTTL: ks.NegativeTTL})
+		items = append(items, cache.Item{Ref: p.ref, TTL: ks.TTL, NegTTL: ks.NegativeTTL, Carry: p.carry})
 		places = append(places, p)
 		index = append(index, i)
 	}
@@ -139,7 +164,6 @@ func (r *rows) load(ctx context.Context, keys []keyspace.Key, places []place, id
 			}
 			found, view, err := r.fleet.Load(ctx, b.shard, b.ks, wanted)
 			for m, n := range members {
-				p := &places[idx[n]]
 				if err != nil {
 					out[n] = cache.Loaded{Err: err}
 					continue
@@ -147,10 +171,10 @@ func (r *rows) load(ctx context.Context, keys []keyspace.Key, places []place, id
 				row := found[m]
 				out[n] = cache.Loaded{
 					Found: row.Found, Body: row.Body, Err: row.Err,
-					MayFill: view.Epoch == p.t.Epoch && !view.Changing(p.generation),
+					MayFill: r.mayFill(places[idx[n]].ref, &wanted[m], view),
 				}
 			}
-			if err == nil && view.Epoch != r.topology.Current().Epoch {
+			if err == nil && r.topology.At(view.Epoch) == nil {
 				r.feed.wake()
 			}
 		})
@@ -159,53 +183,141 @@ func (r *rows) load(ctx context.Context, keys []keyspace.Key, places []place, id
 	return out
 }
 
+// mayFill reports whether an entry may be filled with what was loaded when the shard was at that view: its writers clean it then, whatever
+// view the reader began by.
+func (r *rows) mayFill(ref cache.Ref, k *keyspace.Key, view shard.View) bool {
+	t := r.topology.At(view.Epoch)
+	if t == nil || ref.Server == "" {
+		return false
+	}
+	copies := t.Copies(view, k.CacheVnode)
+	return slices.Contains(cleaned(t, &copies, k), ref)
+}
+
 // Write implements proxy.Rows.
 func (r *rows) Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error) {
-	var out keyspace.Outcome
-	for try := 0; ; try++ {
+	w := &rowWrite{rows: r, op: op}
+	var patience context.Context // bounds all the waits together
+	for sent := 1; ; {
 		changed := r.feed.changed()
-		err := r.writeOnce(ctx, op, &out)
-		if !isStale(err) || try == tries-1 {
-			return out, answer(err)
+		err := w.once(ctx)
+		if !isStale(err) || sent == tries {
+			return w.out, answer(err)
+		}
+		if w.asked {
+			sent++
 		}
 		r.feed.wake()
-		if !r.feed.await(ctx, changed) {
-			return out, answer(err)
+		if patience == nil {
+			var cancel context.CancelFunc
+			patience, cancel = context.WithTimeout(ctx, 2*r.feed.patience)
+			defer cancel()
+		}
+		// What a refusal says of the shard's view is a change, so after one it is not waited for.
+		if !r.feed.await(patience, changed) {
+			return w.out, answer(err)
 		}
 	}
 }
 
-// writeOnce writes by the present topology and the view that the row's shard last confirmed. A stale view is refused by the shard.
-func (r *rows) writeOnce(ctx context.Context, op keyspace.Op, out *keyspace.Outcome) error {
-	p, err := r.locate(&op.Key)
+// rowWrite is one write of a row, in one try after another.
+type rowWrite struct {
+	*rows
+	op    keyspace.Op
+	out   keyspace.Outcome
+	asked bool      // the shard was asked in the last try
+	sent  time.Time // when the last try went on to its commit
+}
+
+// once writes by the view that the row's shard last confirmed. A stale view is refused by the shard.
+func (w *rowWrite) once(ctx context.Context) error {
+	w.asked = false
+	k := &w.op.Key
+	p, err := w.locate(k)
 	if err != nil {
 		return err
 	}
-	switch {
-	case p.view == shard.View{}:
+	if p.view == (shard.View{}) {
 		// Never heard: the shard's fence will say what its view is, or the pool that the shard is down.
-		p.view = shard.View{Epoch: p.t.Epoch, Phase: shard.Done}
-	case p.view.Epoch != p.t.Epoch, p.view.Changing(p.generation):
-		// An older incarnation of the row's cache server may still be read by others, and cannot be cleaned. It is out of use
-		// when the phase ends; until then the write could not be acknowledged.
+		p.view, p.by = shard.View{Epoch: p.current.Epoch, Phase: shard.Done}, p.current
+		p.copies = p.by.Copies(p.view, k.CacheVnode)
+	}
+	if p.by == nil || p.copies.Frozen {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view}
 	}
-	if err := r.fleet.Down(p.shard); err != nil {
-		return err // before the cached copy is put out of reach: readers may have nothing else
+	if err := w.fleet.Down(p.shard); err != nil {
+		return err // before the cached copies are put out of reach: readers may have nothing else
 	}
-	var refs []cache.Ref
-	if p.generation != 0 {
-		refs = []cache.Ref{r.entry(p, &op.Key)}
-	}
-	err = r.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
+	refs := cleaned(p.by, &p.copies, k)
+	w.asked = true
+	err = w.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
 		var err error
-		*out, err = r.fleet.Write(ctx, p.shard, p.view, op, poisoned)
+		w.out, err = w.fleet.Write(ctx, p.shard, p.view, w.op, func() error {
+			err := poisoned()
+			w.sent = time.Now()
+			return err
+		})
 		return err
 	})
-	if _, refused := errors.AsType[*cache.ServerError](err); refused && p.t != r.topology.Current() {
+	if err == nil {
+		return w.guard(ctx, p.shard, refs)
+	}
+	if _, refused := errors.AsType[*cache.ServerError](err); refused && w.hasMoved(&p) {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view} // the server has changed under the write, not failed
 	}
 	return err
+}
+
+// hasMoved reports whether what a write acted by has been overtaken: the shard's view is another one, or the present topology does not have a
+// server any more, or not that incarnation, by which the shard's rows are still governed. Then a later try finds another place.
+func (r *rows) hasMoved(p *place) bool {
+	view, _ := r.fleet.Confirmation(p.shard).View()
+	if now := r.topology.Current(); now != p.current || !view.Same(p.view) && view != (shard.View{}) {
+		return true
+	}
+	for _, c := range p.copies.Clean[:p.copies.Cleans] {
+		was := &p.by.Caches[c.Server]
+		if i := p.current.CacheIndex(was.Name); i < 0 || p.current.Caches[i].RunID != was.RunID {
+			return true
+		}
+	}
+	return false
+}
+
+// guard ends a write that is committed and cleaned everywhere that its view named. A shard stays in a phase for longer than viewTTL, so that
+// readers may look and fill elsewhere only after two changes of phase: if so much time may have passed since the commit, the shard is asked
+// for its view anew, and what that adds is cleaned too, before the write is acknowledged.
+func (w *rowWrite) guard(ctx context.Context, name string, done []cache.Ref) error {
+	asOf := w.sent
+	ctx = context.WithoutCancel(ctx) // it is committed
+	for range guardRounds {
+		if time.Since(asOf) <= w.viewTTL {
+			return nil
+		}
+		asOf = time.Now()
+		view, t, err := w.feed.ask(ctx, name)
+		if err != nil {
+			return fmt.Errorf("%w: it took so long that its cached copies may be in other places by now, and the shard does not say: %w", shard.ErrOutcomeUnknown, err)
+		}
+		copies := t.Copies(view, w.op.Key.CacheVnode)
+		var more []cache.Ref
+		for _, ref := range cleaned(t, &copies, &w.op.Key) {
+			if !slices.Contains(done, ref) {
+				more = append(more, ref)
+			}
+		}
+		if len(more) == 0 {
+			continue
+		}
+		if err := w.cache.Clean(ctx, more); err != nil {
+			return err
+		}
+		done = append(done, more...)
+	}
+	if time.Since(asOf) <= w.viewTTL {
+		return nil
+	}
+	return fmt.Errorf("%w: its cached copies may be in other places by now", shard.ErrOutcomeUnknown)
 }
 
 // isStale reports whether a newer topology or view may give another answer.

@@ -56,7 +56,8 @@ func TestAShardGoesDownAndComesBack(t *testing.T) {
 		}
 	}
 	eventually(t, 5*time.Second, "the view expires", func() bool {
-		return f.Confirmation("s1").Standing(at.Epoch, at.Epoch, time.Now(), time.Second) == shard.Expired
+		v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second)
+		return v.Epoch == at.Epoch && standing == shard.Expired
 	})
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -305,8 +306,8 @@ func TestViewsAreHeardAndAnnounced(t *testing.T) {
 		t.Errorf("%s was announced twice", v)
 	case <-time.After(time.Second):
 	}
-	if standing := watcher.Confirmation("s1").Standing(8, 8, time.Now(), time.Second); standing != shard.Current {
-		t.Errorf("standing is %v", standing)
+	if v, standing := watcher.Confirmation("s1").Trust(time.Now(), time.Second); v.Epoch != 8 || standing != shard.Current {
+		t.Errorf("view is %v, standing %v", v, standing)
 	}
 }
 

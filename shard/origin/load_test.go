@@ -37,7 +37,7 @@ func TestLoadOneAndMany(t *testing.T) {
 			}
 		}
 	}
-	if standing := f.Confirmation("s1").Standing(at.Epoch, at.Epoch, time.Now(), time.Second); standing != shard.Current {
+	if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second); v.Epoch != at.Epoch || standing != shard.Current {
 		t.Errorf("a load confirms the view, but standing is %v", standing)
 	}
 }

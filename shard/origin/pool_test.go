@@ -63,7 +63,7 @@ func TestSessionsNeverExceedTheLimit(t *testing.T) {
 		for deadline := time.Now().Add(700 * time.Millisecond); time.Now().Before(deadline); {
 			most = max(most, f.sessions())
 		}
-		if standing := f.Confirmation("s1").Standing(at.Epoch, at.Epoch, time.Now(), time.Second); standing != shard.Current {
+		if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second); v.Epoch != at.Epoch || standing != shard.Current {
 			t.Errorf("limit %d: overload let the view expire: %v", limit, standing)
 		}
 		cancel()
@@ -170,7 +170,8 @@ func TestApplyAddsChangesAndRemoves(t *testing.T) {
 	runFleet(t, f)
 	confirmation := f.Confirmation("s1")
 	heard := func() bool {
-		return confirmation.Standing(at.Epoch, at.Epoch, time.Now(), time.Second) == shard.Current
+		v, standing := confirmation.Trust(time.Now(), time.Second)
+		return v.Epoch == at.Epoch && standing == shard.Current
 	}
 	load := func() error {
 		_, _, err := f.Load(t.Context(), "s1", ks, keys)

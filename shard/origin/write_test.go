@@ -59,7 +59,7 @@ func TestWriteKinds(t *testing.T) {
 	if got := f.text(`select count(*)::text from users`); got != "1" {
 		t.Errorf("%s rows", got)
 	}
-	if standing := f.Confirmation("s1").Standing(at.Epoch, at.Epoch, time.Now(), time.Second); standing == shard.Current {
+	if _, standing := f.Confirmation("s1").Trust(time.Now(), time.Second); standing == shard.Current {
 		t.Error("a write does not tell the whole view, yet confirmed one that was never heard")
 	}
 	if _, _, err := f.Topology(t.Context(), "s1"); err != nil {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"ringside/resp"
 	"ringside/shard/keyspace"
-	"ringside/sidecar/topology"
 )
 
 // kind is what a request waits for.
@@ -36,8 +35,7 @@ type details struct {
 	nextFree *details
 	key      []byte // kindRow, kindWrite: the row's key, canonical
 	keyspace *keyspace.Keyspace
-	topology *topology.Topology // by which the entry's name was made
-	server   uint16             // index of the cache server in it
+	at       entryAt // where the entry was asked for
 	read     rowRead
 	fields   [][]byte // arguments of HGET, HMGET, HEXISTS
 	ttl      int64    // PTTL of the entry, for TTL

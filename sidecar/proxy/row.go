@@ -80,12 +80,12 @@ func reading(read rowRead) rowHandler {
 		for _, field := range cmd.Args[min(2, len(cmd.Args)):] {
 			r.fields = append(r.fields, bytes.Clone(field))
 		}
-		server, u, ok := w.entry(&w.key, cl.proto)
+		at, u, ok := w.entry(&w.key, cl.proto)
 		if !ok {
 			w.rowMissed(r)
 			return true
 		}
-		r.topology, r.server = w.route.topology, server
+		r.at = at
 		if read == readTTL || read == readPTTL {
 			u.sendCommand(r, stepTTL, []byte("PTTL"), w.name)
 		}
@@ -114,7 +114,7 @@ func (w *worker) rowReplied(u *upstream, r *request, step int32, frame []byte) {
 		r.ttl, _ = resp.IntOf(frame) // negative answers come with an entry that is no value
 		return
 	}
-	if !w.trusted(u, r.topology, r.server) {
+	if !w.trusted(u, &r.at) {
 		w.rowMissed(r)
 		return
 	}

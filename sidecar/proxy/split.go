@@ -7,7 +7,6 @@ import (
 	"ringside/resp"
 	"ringside/ring"
 	"ringside/shard/keyspace"
-	"ringside/sidecar/topology"
 )
 
 // groups sorts the keys of one command by the server that owns them. It is reused from command to command.
@@ -18,7 +17,6 @@ type groups struct {
 }
 
 type group struct {
-	server   uint16
 	upstream *upstream
 	names    [][]byte // keys, and names of entries; of MSET values too
 }
@@ -26,9 +24,9 @@ type group struct {
 const rowKey int32 = -1
 
 // add puts a name into the group of its server and returns the group's number.
-func (g *groups) add(server uint16, u *upstream, name []byte) int32 {
+func (g *groups) add(u *upstream, name []byte) int32 {
 	for i := range g.each {
-		if g.each[i].server == server {
+		if g.each[i].upstream == u {
 			g.each[i].names = append(g.each[i].names, name)
 			return int32(i)
 		}
@@ -40,7 +38,7 @@ func (g *groups) add(server uint16, u *upstream, name []byte) int32 {
 		g.each = append(g.each, group{})
 	}
 	last := &g.each[len(g.each)-1]
-	last.server, last.upstream, last.names = server, u, append(last.names[:0], name)
+	last.upstream, last.names = u, append(last.names[:0], name)
 	return int32(len(g.each) - 1)
 }
 
@@ -78,20 +76,19 @@ type join struct {
 	err     error
 	sum     int64
 
-	part    []int32  // joinValues: by key, the part that brings its value; rowKey: rows has it
-	frames  [][]byte // joinValues: the parts
-	servers []uint16
-	rows    []joinRow
-	by      *topology.Topology // by which the names of the rows' entries were made
-	write   bool
-	named   map[string]bool // the keys of rows, once somebody asks for more than a few
+	part   []int32  // joinValues: by key, the part that brings its value; rowKey: rows has it
+	frames [][]byte // joinValues: the parts
+	rows   []joinRow
+	write  bool
+	named  map[string]bool // the keys of rows, once somebody asks for more than a few
 }
 
 // joinRow is one row of a join.
 type joinRow struct {
 	index  int // of the key
 	key    keyspace.Key
-	entry  []byte // MGET: what the cache had; aliases a frame
+	at     entryAt // MGET: where its entry was asked for
+	entry  []byte  // MGET: what the cache had; aliases a frame
 	usable bool
 	row    Row
 
@@ -132,9 +129,10 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 			if cl.holdsWrite(w.key.Text) {
 				return false
 			}
-			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
-			if server, u, ok := w.entry(&w.key, cl.proto); ok {
-				g.of = append(g.of, g.add(server, u, bytes.Clone(w.name)))
+			at, u, ok := w.entry(&w.key, cl.proto)
+			rows = append(rows, joinRow{index: i, key: w.key.Clone(), at: at})
+			if ok {
+				g.of = append(g.of, g.add(u, bytes.Clone(w.name)))
 			} else {
 				g.of = append(g.of, rowKey)
 			}
@@ -151,7 +149,7 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 		w.pass(cl, c, cmd, g.each[0].upstream)
 		return true
 	}
-	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), frames: make([][]byte, len(g.each)), by: w.route.topology}
+	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), frames: make([][]byte, len(g.each))}
 	w.sendParts(cl, c, j, "MGET")
 	return true
 }
@@ -161,11 +159,11 @@ func (w *worker) group(cl *client, key []byte) error {
 	if err := checkPlain(key); err != nil {
 		return err
 	}
-	server, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(key)), cl.proto)
+	_, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(key)), cl.proto)
 	if err != nil {
 		return err
 	}
-	w.groups.of = append(w.groups.of, w.groups.add(server, u, key))
+	w.groups.of = append(w.groups.of, w.groups.add(u, key))
 	return nil
 }
 
@@ -174,10 +172,8 @@ func (w *worker) sendParts(cl *client, c *command, j *join, name string) {
 	r := w.newRequest(cl, c.index, kindJoin)
 	r.join = j
 	j.waiting = len(w.groups.each)
-	j.servers = make([]uint16, len(w.groups.each))
 	for i := range w.groups.each {
 		p := &w.groups.each[i]
-		j.servers[i] = p.server
 		args := append(append(w.groups.args[:0], []byte(name)), p.names...)
 		p.upstream.sendCommand(r, int32(i), args...)
 		w.groups.args = args
@@ -268,9 +264,7 @@ func (w *worker) joinReplied(u *upstream, r *request, part int32, frame []byte) 
 		j.fail(resp.Refusal(bytes.TrimRight(frame[1:], "\r\n")))
 	case j.kind == joinValues:
 		j.frames[part] = bytes.Clone(frame)
-		if len(j.rows) > 0 && !w.trusted(u, j.by, j.servers[part]) {
-			j.distrust(part)
-		}
+		w.judge(j, u, part)
 	case j.kind == joinSum:
 		n, ok := resp.IntOf(frame)
 		if !ok {
@@ -295,11 +289,11 @@ func (w *worker) joinRefused(r *request, part int32, err error) {
 	}
 }
 
-// distrust makes all rows of a part misses: it came from an incarnation whose entries do not count. The part itself stays, and its
-// elements in their places, because the values of plain keys are among them.
-func (j *join) distrust(part int32) {
+// judge makes those rows of a part misses whose entries do not count (any more). The part itself stays, and its elements in their places,
+// because the values of plain keys and of other rows are among them.
+func (w *worker) judge(j *join, u *upstream, part int32) {
 	for i := range j.rows {
-		if row := &j.rows[i]; j.part[row.index] == part {
+		if row := &j.rows[i]; j.part[row.index] == part && !w.trusted(u, &row.at) {
 			row.distrusted = true
 		}
 	}

@@ -231,8 +231,8 @@ func TestGroups(t *testing.T) {
 	ups := []*upstream{{name: "a"}, {name: "b"}, {name: "c"}}
 	for round := range 3 {
 		for i := range 100 {
-			server := uint16((i + round) % 3)
-			g.of = append(g.of, g.add(server, ups[server], []byte{byte(i)}))
+			server := (i + round) % 3
+			g.of = append(g.of, g.add(ups[server], []byte{byte(i)}))
 		}
 		if len(g.each) != 3 || len(g.of) != 100 {
 			t.Fatalf("%d groups of %d keys", len(g.each), len(g.of))
@@ -240,7 +240,7 @@ func TestGroups(t *testing.T) {
 		seen := make([]int, 3)
 		for i, group := range g.of {
 			p := g.each[group]
-			if p.upstream != ups[p.server] || p.server != uint16((i+round)%3) || p.names[seen[group]][0] != byte(i) {
+			if p.upstream != ups[(i+round)%3] || p.names[seen[group]][0] != byte(i) {
 				t.Fatalf("key %d is in the wrong place", i)
 			}
 			seen[group]++
@@ -256,7 +256,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	for range 5000 {
-		g.of = append(g.of, g.add(1, ups[1], nil))
+		g.of = append(g.of, g.add(ups[1], nil))
 	}
 	g.done()
 	if g.of != nil || g.each != nil {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 
-	"ringside/cache"
 	"ringside/internal/evloop"
 	"ringside/resp"
 	"ringside/ring"
@@ -52,16 +51,12 @@ type route struct {
 	upstreams [][2]*upstream
 	// confirmations by index of the shard.
 	confirmations []*shard.Confirmation
+	// earlier are routes by topologies before it, for the rows of shards that are still at those.
+	earlier []earlierRoute
 	// scan is the order in which SCAN goes through the servers; nil until somebody scans.
 	scan []scanServer
 	// owners are the indexes of the cache servers that own anything.
 	owners []uint16
-}
-
-// prefix is the part of an entry's name before the key: its length, and what it was made of.
-type prefix struct {
-	generation, flush uint64
-	length            int
 }
 
 type upstreamKey struct {
@@ -155,50 +150,6 @@ func (w *worker) owner(vnode uint16, proto int) (uint16, *upstream, error) {
 	}
 	u := w.route.upstreams[i][proto-2]
 	return i, u, u.room()
-}
-
-// entry works out where the entry of a row is and whether the cache may be asked for it (promise P3). The name is in w.name.
-func (w *worker) entry(k *keyspace.Key, proto int) (server uint16, u *upstream, ok bool) {
-	t := w.route.topology
-	if t == nil || k.Keyspace.TTL == 0 {
-		return 0, nil, false
-	}
-	s := t.ShardOf(k.ShardKey, k.ShardVnode)
-	generation := t.Generation(k.CacheVnode)
-	if s == ring.None || generation == 0 {
-		return 0, nil, false
-	}
-	switch w.route.confirmations[s].Standing(t.Epoch, generation, w.loop.Now(), w.server.cfg.ViewTTL) {
-	case shard.Current:
-	case shard.Expired:
-		if !w.server.cfg.ServeUnconfirmed {
-			return 0, nil, false
-		}
-		w.stats.unconfirmed++
-	default:
-		return 0, nil, false
-	}
-	server, u, err := w.owner(k.CacheVnode, proto)
-	if err != nil || u.doubted || u.runID != "" && !u.entryUsable(t.Caches[server].RunID) {
-		return 0, nil, false
-	}
-	w.nameEntry(generation, t.Flush(k.ShardVnode), k.Text)
-	return server, u, true
-}
-
-// nameEntry puts an entry's name into w.name. Its prefix is nearly always that of the name before.
-func (w *worker) nameEntry(generation, flush uint64, key []byte) {
-	if p := &w.prefix; p.length == 0 || p.generation != generation || p.flush != flush {
-		w.name = cache.AppendName(w.name[:0], generation, flush, nil)
-		*p = prefix{generation, flush, len(w.name)}
-	}
-	w.name = append(w.name[:w.prefix.length], key...)
-}
-
-// trusted reports whether an entry that came by u may be used: the topology by which its name was made still counts, and the server at
-// the other end is the incarnation that it names.
-func (w *worker) trusted(u *upstream, by *topology.Topology, server uint16) bool {
-	return by == w.route.topology && u.entryUsable(by.Caches[server].RunID)
 }
 
 // local begins a request that is answered at once.
