@@ -1,0 +1,76 @@
+//go:build !race
+
+package cache
+
+import "testing"
+
+// spaces are small enough to be searched whole, and large enough that each rule is needed in one of them.
+func spaces(t *testing.T) map[string]func() *model {
+	both := []uint8{0, 1}
+	space := func(down bool, writers, readers, losses int, loseTouch bool, writeBy, firstBy, restBy []uint8) func() *model {
+		return func() *model {
+			m := newModel(t, down)
+			m.writers, m.readers, m.losses, m.loseTouch = writers, readers, losses, loseTouch
+			m.writeBy, m.firstBy, m.restBy = writeBy, firstBy, restBy
+			return m
+		}
+	}
+	inTurn := func(space func() *model) func() *model {
+		return func() *model {
+			m := space()
+			m.inTurn = true
+			return m
+		}
+	}
+	return map[string]func() *model{
+		"a reader loses touch":         space(false, 1, 2, 1, true, []uint8{1}, []uint8{0}, []uint8{1}),
+		"a writer loses touch":         space(false, 1, 2, 1, true, []uint8{0}, []uint8{1}, []uint8{1}),
+		"one loses touch, no losses":   space(false, 1, 2, 0, true, both, []uint8{0}, []uint8{1}),
+		"nobody loses touch":           space(false, 1, 2, 0, false, both, both, both),
+		"two writers":                  space(false, 2, 1, 0, false, both, []uint8{1}, nil),
+		"three readers in turn":        inTurn(space(false, 1, 3, 1, false, []uint8{0}, []uint8{1}, []uint8{1})),
+		"down, a reader loses touch":   space(true, 1, 2, 1, true, []uint8{1}, []uint8{0}, []uint8{1}),
+		"down, a writer loses touch":   space(true, 1, 2, 1, true, []uint8{0}, []uint8{1}, []uint8{1}),
+		"down, two writers, no losses": space(true, 2, 1, 0, false, both, both, both),
+	}
+}
+
+func TestSearchOfAChangeOfTheRing(t *testing.T) {
+	for name, space := range spaces(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found, states := space().search()
+			if found != "" {
+				t.Error(found)
+			}
+			t.Logf("%d states", states)
+		})
+	}
+}
+
+// TestSearchNeedsEachRule shows that the search can fail: with any one rule left out it finds a stale read.
+func TestSearchNeedsEachRule(t *testing.T) {
+	for name, leaveOut := range map[string]func(r *rules){
+		"lease":   func(r *rules) { r.lease = false },
+		"poison":  func(r *rules) { r.poison = false },
+		"fence":   func(r *rules) { r.fence = false },
+		"clean":   func(r *rules) { r.clean = false },
+		"order":   func(r *rules) { r.order = false },
+		"closing": func(r *rules) { r.closing = false },
+		"hold":    func(r *rules) { r.hold = false },
+		"guard":   func(r *rules) { r.guard = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for where, space := range spaces(t) {
+				m := space()
+				leaveOut(&m.rules)
+				if found, states := m.search(); found != "" {
+					t.Logf("%s, after %d states: %s", where, states, found)
+					return
+				}
+			}
+			t.Error("no stale read was found")
+		})
+	}
+}
