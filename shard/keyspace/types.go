@@ -19,6 +19,9 @@ func isIntChar(c byte) bool {
 
 // checkInt does without strconv, which would need a string.
 func checkInt(value []byte) verdict {
+	if isShortNumber(value) {
+		return canonical
+	}
 	digits := false
 	for _, c := range value {
 		if !isIntChar(c) {
@@ -47,6 +50,20 @@ func checkInt(value []byte) verdict {
 		return misspelt
 	}
 	return canonical
+}
+
+// isShortNumber reports whether value is a number above 0 that fits 64 bits whatever its digits are, as nearly all ids are.
+func isShortNumber(value []byte) bool {
+	const digits = 18
+	if len(value) == 0 || len(value) > digits || value[0] == '0' {
+		return false
+	}
+	for _, c := range value {
+		if c-'0' > 9 {
+			return false
+		}
+	}
+	return true
 }
 
 // explainInt is called for misspelt texts only.
