@@ -41,13 +41,13 @@ func TestBufferPoolIsBounded(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, ok := range []Config{{}, {ReadBuffer: 1 << 20}, {LowWater: 2 << 20}, {HighWater: 10}, {KeepAlive: -1}} {
+	for _, ok := range []Config{{}, {ReadBuffer: 1 << 20}, {LowWater: 2 << 20}, {HighWater: 10}, {KeepAlive: -1}, {YieldEvery: 100_000}} {
 		if err := ok.Validate(); err != nil {
 			t.Errorf("%+v: %v", ok, err)
 		}
 	}
 	for _, bad := range []Config{
-		{ReadBuffer: 10}, {ReadBuffer: 1 << 30}, {MaxEvents: -1}, {LowWater: -1}, {LowWater: 2, HighWater: 1}, {KeepAlive: 1},
+		{ReadBuffer: 10}, {ReadBuffer: 1 << 30}, {MaxEvents: -1}, {LowWater: -1}, {LowWater: 2, HighWater: 1}, {KeepAlive: 1}, {YieldEvery: 1}, {YieldEvery: -1},
 	} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)

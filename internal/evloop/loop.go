@@ -72,10 +72,6 @@ const (
 // it. It bounds the copying per read.
 const headroom = 16 << 10
 
-// yieldInterval is how long a loop with something to do keeps other goroutines waiting at most, whether it blocks in between or
-// not.
-const yieldInterval = time.Millisecond
-
 // maxShutdownRounds bounds how often shutdown closes connections that handlers opened while being told of the end.
 const maxShutdownRounds = 16
 
@@ -187,13 +183,13 @@ func (l *Loop) dispatch(ev event) {
 // wait blocks until there is something to do. It asks the kernel once and in a way the runtime knows of, so that other
 // goroutines get the processor if it blocks; asking first without blocking was measured and costs more than it saves.
 func (l *Loop) wait() (int, error) {
-	l.yield()
+	now := l.yield()
 	if l.pending() {
 		return l.poll.poll()
 	}
 	timeout := time.Duration(-1)
 	if at, ok := l.timers.next(); ok {
-		if timeout = time.Duration(at) - time.Since(l.base); timeout <= 0 {
+		if timeout = time.Duration(at - now); timeout <= 0 {
 			return l.poll.poll()
 		}
 	}
@@ -210,14 +206,17 @@ func (l *Loop) wait() (int, error) {
 // processors nobody else would run until then.
 func (l *Loop) Yield() { l.yieldNow = true }
 
-// yield lets other goroutines run when that was asked for, and every yieldInterval. Doing so each turn costs a fifth of all
-// processor time, because the runtime wakes a thread to look for work each time.
-func (l *Loop) yield() {
-	if now := int64(time.Since(l.base)); l.yieldNow || now-l.yielded >= int64(yieldInterval) {
+// yield lets other goroutines run when that was asked for, and every cfg.YieldEvery. Doing so each turn costs a fifth of all
+// processor time, because the runtime wakes a thread to look for work each time. It returns the time.
+func (l *Loop) yield() int64 {
+	now := int64(time.Since(l.base))
+	if l.yieldNow || now-l.yielded >= int64(l.cfg.YieldEvery) {
 		l.yieldNow = false
 		l.yielded = now
 		runtime.Gosched()
+		now = int64(time.Since(l.base))
 	}
+	return now
 }
 
 // pending says that the end of the last turn left something to do.
