@@ -38,6 +38,5 @@
 // # What it does not do
 //
 // It knows no state, address or epoch (package topology does), opens no socket, starts no goroutine and reads no clock. It
-// imports nothing of ringside: everything stands on it. Nor does it import anything outside the standard library; its tests
-// compare the hash with another implementation's.
+// imports nothing of ringside: everything stands on it. Its only import outside the standard library is murmur3, and only hash.go knows that.
 package ring

@@ -13,7 +13,7 @@ func ExamplePlace() {
 		fmt.Println(err)
 		return
 	}
-	hasher := ring.NewHasher()
+	hasher := ring.NewHasher() // one per loop: it is not safe for concurrent use
 	for _, key := range []string{"user:42", "{user:42}:posts", "{user:42}:likes"} {
 		vnode := hasher.Vnode(ring.CacheKey([]byte(key)))
 		owner := placement.Owner(vnode)

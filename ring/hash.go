@@ -1,8 +1,9 @@
 package ring
 
 import (
-	"encoding/binary"
-	"math/bits"
+	"hash"
+
+	"github.com/spaolacci/murmur3"
 )
 
 const (
@@ -14,48 +15,36 @@ const (
 	None uint16 = 65535
 )
 
-// Hasher computes the ring's hash: murmur3, x86, 32 bit, seed 0.
-type Hasher struct{}
-
-// NewHasher returns a Hasher. It may be shared.
-func NewHasher() *Hasher { return &Hasher{} }
-
-// Sum32 returns the hash of exactly these bytes. It neither allocates nor keeps key.
-func (h *Hasher) Sum32(key []byte) uint32 { return murmur3(key, 0) }
-
-// murmur3 is MurmurHash3_x86_32. Every request hashes its key, so it is all in one place: through the interface of a digest it takes twice
-// as long.
-func murmur3(key []byte, seed uint32) uint32 {
-	h := seed
-	rest := key
-	for ; len(rest) >= 4; rest = rest[4:] {
-		h = bits.RotateLeft32(h^scramble(binary.LittleEndian.Uint32(rest)), 13)*5 + 0xe6546b64
-	}
-	var k uint32
-	switch len(rest) {
-	case 3:
-		k = uint32(rest[2])<<16 | uint32(rest[1])<<8 | uint32(rest[0])
-	case 2:
-		k = uint32(rest[1])<<8 | uint32(rest[0])
-	case 1:
-		k = uint32(rest[0])
-	}
-	h ^= scramble(k) ^ uint32(len(key))
-	h = (h ^ h>>16) * 0x85ebca6b
-	h = (h ^ h>>13) * 0xc2b2ae35
-	return h ^ h>>16
+// Hasher computes hashes without allocating. It is not safe for concurrent use: each loop owns one.
+//
+// It wraps the streaming digest of murmur3, reset before each use. The one-shot murmur3.Sum32 keeps a pointer in a uintptr and
+// dies under the race detector, so it is called nowhere.
+type Hasher struct {
+	digest hash.Hash32
 }
 
-func scramble(k uint32) uint32 { return bits.RotateLeft32(k*0xcc9e2d51, 15) * 0x1b873593 }
+// NewHasher returns a Hasher for the ring's hash: murmur3, x86, 32 bit, seed 0.
+func NewHasher() *Hasher { return newSeededHasher(0) }
+
+func newSeededHasher(seed uint32) *Hasher {
+	return &Hasher{digest: murmur3.New32WithSeed(seed)}
+}
+
+// Sum32 returns the hash of exactly these bytes. It does not keep key.
+func (h *Hasher) Sum32(key []byte) uint32 {
+	h.digest.Reset()
+	h.digest.Write(key) // a digest's Write never fails
+	return h.digest.Sum32()
+}
 
 // Vnode returns the vnode of exactly these bytes. For the vnode of a cache key pass CacheKey(key).
 func (h *Hasher) Vnode(key []byte) uint16 { return uint16(h.Sum32(key) >> (32 - Bits)) }
 
-// Hash returns the hash of exactly these bytes.
-func Hash(key []byte) uint32 { return murmur3(key, 0) }
+// Hash returns the hash of exactly these bytes. It allocates; code that hashes often owns a Hasher.
+func Hash(key []byte) uint32 { return NewHasher().Sum32(key) }
 
-// Vnode returns the vnode of exactly these bytes: the top 16 bits of the hash.
-func Vnode(key []byte) uint16 { return uint16(Hash(key) >> (32 - Bits)) }
+// Vnode returns the vnode of exactly these bytes: the top 16 bits of the hash. It allocates; code that hashes often owns a Hasher.
+func Vnode(key []byte) uint16 { return NewHasher().Vnode(key) }
 
 // identity returns 64 bits that stand for a node's name within one fleet. One 32-bit hash would be too narrow: among a
 // thousand names two equal ones turn up once in ten thousand fleets, and such a pair would always want the same vnodes.
@@ -65,5 +54,5 @@ func identity(salt, name string) uint64 {
 	b = append(b, salt...)
 	b = append(b, 0)
 	b = append(b, name...)
-	return uint64(murmur3(b, 0))<<32 | uint64(murmur3(b, secondSeed))
+	return uint64(newSeededHasher(0).Sum32(b))<<32 | uint64(newSeededHasher(secondSeed).Sum32(b))
 }
