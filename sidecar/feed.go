@@ -177,6 +177,9 @@ func (f *feed) step(ctx context.Context) time.Duration {
 			again = 500 * time.Millisecond // whoever had the news could not be asked
 		}
 	}
+	if f.recall(ctx) {
+		again = min(again, time.Second)
+	}
 	if f.meetUnknown(ctx) {
 		again = min(again, time.Second)
 	}

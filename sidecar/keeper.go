@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"ringside/membership"
 	"ringside/shard"
 	"ringside/shard/origin"
 	"ringside/sidecar/topology"
@@ -17,11 +18,34 @@ type keeper struct {
 	topology *topology.Holder
 	fleet    *origin.Fleet
 	feed     *feed
+	carrier  *carrier
+	allHave  func(epoch uint64) bool // whether all living sidecars have a topology of that epoch, or a later one
 	hold     time.Duration
 	log      *slog.Logger
 }
 
-// holdFor is how long a shard stays in phase Preparing: from then on nobody can be using the cache by the view before it, because
+func (s *Sidecar) newKeeper(name string) *keeper {
+	log := s.log.With("shard", name)
+	return &keeper{
+		name: name, topology: s.topology, fleet: s.fleet, feed: s.feed, allHave: s.members.allHave, hold: holdFor(s.cfg.ViewTTL), log: log,
+		carrier: &carrier{
+			shard: name, confirmation: s.fleet.Confirmation(name), cache: s.cache, servers: s.servers, keyspaces: s.cfg.Set(),
+			viewTTL: s.cfg.ViewTTL, token: s.cfg.Name, log: log,
+		},
+	}
+}
+
+// allHave reports whether all living sidecars have a topology of that epoch, or a later one, as far as gossip tells.
+func (m *members) allHave(epoch uint64) bool {
+	for _, member := range m.gossip.Members() {
+		if member.State == membership.Alive && !member.Self && member.Hint.Epoch < epoch {
+			return false
+		}
+	}
+	return true
+}
+
+// holdFor is how long a shard stays in a phase: from then on nobody can be using the cache by the view before it, because
 // views hold for viewTTL from the time of asking. The same again covers what was begun at the last moment.
 func holdFor(viewTTL time.Duration) time.Duration { return 2 * viewTTL }
 
@@ -31,47 +55,129 @@ type step uint8
 const (
 	stepNone    step = iota
 	stepInstall      // the shard was never heard: it may not be set up
-	stepBegin        // raise it to the topology's epoch, in phase Preparing
-	stepEnd          // its phase has been held: Done
-	stepFollow       // the shard is ahead
+	stepLearn        // the topology that governs it is not known here
+	stepAdvance      // raise its view
+	stepCarry        // take over what the former owners of its rows hold, then close those
 )
 
-// nextStep decides from what the shard last said and how long it has been seen saying so. Pure.
-func nextStep(view shard.View, seen time.Duration, epoch uint64, hold time.Duration) step {
+// sight is what a keeper sees.
+type sight struct {
+	view   shard.View
+	seen   time.Duration      // how long the shard has been seen saying so
+	closed bool               // the former owners of its rows have been closed for the change that it is in
+	by     *topology.Topology // of the view's epoch; nil: not known here
+	now    *topology.Topology // the one to act by
+	before *topology.Topology // the one that now replaces, if it is known here
+	heard  bool               // all sidecars have now, or have had time enough to get it
+}
+
+// move is what follows from a sight.
+type move struct {
+	step step
+	view shard.View         // stepAdvance: raise the shard to this
+	t    *topology.Topology // stepAdvance: and give it this one; nil: it has it
+	look time.Duration      // look again then at the latest; 0: as usual
+}
+
+// nextStep decides. Pure.
+//
+// A shard in phase Done is brought to a later topology: straight to Done if its rows stay where they are, else to Preparing. That is held, then
+// Active, if former copies are handed over, which is held too and lasts until the former owners are closed; then Done. A change that is under
+// way goes to its end first, unless a server that it needs has been lost meanwhile: then the shard begins the later topology at once, and its
+// rows that are changing hands are out of use until everybody has heard.
+func nextStep(s sight, hold time.Duration) move {
+	view := s.view
 	switch {
 	case view == shard.View{}:
-		return stepInstall
-	case view.Phase != shard.Done && seen >= hold:
-		return stepEnd
-	case view.Phase != shard.Done:
-		return stepNone
-	case view.Epoch < epoch:
-		return stepBegin
-	case view.Epoch > epoch:
-		return stepFollow
+		return move{step: stepInstall}
+	case s.by == nil:
+		return move{step: stepLearn}
+	case view.Phase == shard.Done:
+		return begin(s)
+	case view.Epoch < s.now.Epoch && loses(s.by, s.now):
+		return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Preparing}, t: s.now}
+	case view.Phase == shard.Active && !s.closed:
+		return move{step: stepCarry}
+	case s.seen < hold:
+		return move{look: hold - s.seen}
+	case view.Phase == shard.Preparing && s.by.HandsOver(view.From):
+		return move{step: stepAdvance, view: shard.View{Epoch: view.Epoch, Phase: shard.Active}}
 	}
-	return stepNone
+	return move{step: stepAdvance, view: shard.View{Epoch: view.Epoch, Phase: shard.Done}}
+}
+
+// begin decides for a shard that no change is under way on.
+func begin(s sight) move {
+	from := s.view.Epoch
+	if from >= s.now.Epoch {
+		return move{}
+	}
+	fits := func(t *topology.Topology) bool { return !t.ChangesRows(from) || t.HandsOver(from) }
+	next := s.now
+	if s.before != nil && from < s.before.Epoch && !fits(next) && fits(s.before) && !loses(s.before, next) {
+		next = s.before // by way of it the former copies can be handed over
+	}
+	if !next.ChangesRows(from) {
+		return move{step: stepAdvance, view: shard.View{Epoch: next.Epoch, Phase: shard.Done}, t: next}
+	}
+	if !s.heard {
+		return move{look: gracePause}
+	}
+	return move{step: stepAdvance, view: shard.View{Epoch: next.Epoch, Phase: shard.Preparing}, t: next}
+}
+
+// loses reports whether a later topology does without an incarnation of a cache server that t uses.
+func loses(t, later *topology.Topology) bool {
+	for i := range t.Caches {
+		if c := &t.Caches[i]; c.RunID != "" {
+			if at := later.CacheIndex(c.Name); at < 0 || later.Caches[at].RunID != c.RunID {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 const (
 	keeperPause = 250 * time.Millisecond // between looks without a reason
 	keeperRetry = time.Second            // after a failure
+	// graceFor is how long a keeper waits for the other sidecars to get a topology before it begins with it on its shard. They could not use
+	// the cache for rows of the shard until they have it.
+	graceFor   = time.Second
+	gracePause = 20 * time.Millisecond
 )
 
 // run keeps the shard until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	var last shard.View
-	since := time.Now()
+	var newest uint64
+	since, known := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		changed := k.feed.changed()
 		view, _ := k.fleet.Confirmation(k.name).View()
+		t := k.topology.Current()
 		if !view.Same(last) {
 			last, since = view, time.Now()
 		}
+		if t.Epoch != newest {
+			newest, known = t.Epoch, time.Now()
+		}
+		m := nextStep(sight{
+			view: view, seen: time.Since(since), closed: k.carrier.isClosed(view), by: k.topology.At(view.Epoch),
+			now: t, before: k.topology.At(t.FormerEpoch()),
+			heard: view.Epoch >= t.Epoch || time.Since(known) >= graceFor || k.allHave(t.Epoch),
+		}, k.hold)
 		pause := keeperPause
-		if err := k.act(ctx, view, nextStep(view, time.Since(since), k.topology.Current().Epoch, k.hold)); err != nil {
-			k.log.Debug("shard not kept", "shard", k.name, "error", err)
+		if m.look > 0 {
+			pause = min(pause, m.look)
+		}
+		again, err := k.act(ctx, view, time.Since(since), m)
+		switch {
+		case err != nil:
+			k.log.Debug("shard not kept", "error", err)
 			pause = keeperRetry
+		case again:
+			continue
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -83,22 +189,27 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-func (k *keeper) act(ctx context.Context, view shard.View, s step) error {
+// act makes a move. again: there is more to do at once.
+func (k *keeper) act(ctx context.Context, view shard.View, seen time.Duration, m move) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*feedTimeout)
 	defer cancel()
-	t := k.topology.Current()
-	var err error
-	switch s {
+	switch m.step {
 	case stepInstall:
-		err = install(ctx, k.fleet, t, k.name)
-	case stepBegin:
-		_, err = k.fleet.Advance(ctx, k.name, shard.View{Epoch: t.Epoch, Phase: shard.Preparing}, t.Encode())
-	case stepEnd:
-		_, err = k.fleet.Advance(ctx, k.name, shard.View{Epoch: view.Epoch, Phase: shard.Done}, nil)
-	case stepFollow:
+		err = install(ctx, k.fleet, k.topology.Current(), k.name)
+	case stepLearn:
 		k.feed.wake()
+	case stepCarry:
+		return k.carrier.goOn(ctx, k.topology.At(view.Epoch), view, seen, k.hold)
+	case stepAdvance:
+		var body []byte
+		if m.t != nil {
+			body = m.t.Encode()
+		}
+		if _, err = k.fleet.Advance(ctx, k.name, m.view, body); err == nil {
+			k.log.Info("shard advanced", "view", m.view)
+		}
 	}
-	return err
+	return false, err
 }
 
 // install sets a shard up if it is not.

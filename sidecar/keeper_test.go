@@ -5,30 +5,101 @@ import (
 	"time"
 
 	"ringside/shard"
+	"ringside/sidecar/topology"
 )
+
+// lives are topologies in the order in which they follow each other:
+//
+//	1  c1, c2, c3           4  c4 active: takes rows from the others
+//	2  c1 was started anew  5  c4 down
+//	3  c4 is joining        6  c4 joining again
+func lives(t *testing.T) map[uint64]*topology.Topology {
+	t.Helper()
+	var caches []topology.Cache
+	for _, name := range []string{"c1", "c2", "c3"} {
+		caches = append(caches, topology.Cache{Name: name, Addr: name + ":1", Weight: 1, RunID: "run " + name, Gen: 1})
+	}
+	all := map[uint64]*topology.Topology{}
+	now, err := topology.Bootstrap(caches, []topology.Shard{{Name: "s1", Weight: 1, MaxConnections: 4}})
+	step := func(next *topology.Topology, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = next
+		all[now.Epoch] = now
+	}
+	step(now, err)
+	step(topology.AdoptRuns(now, map[string]string{"c1": "run c1 anew"}))
+	next, err := topology.Finish(now, now.Handovers, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if it had been finished within epoch 2, so that the numbers above hold.
+	c := next.Content()
+	c.Epoch = 2
+	step(topology.New(c))
+	step(topology.AddCache(now, topology.Cache{Name: "c4", Addr: "c4:1", Weight: 1}))
+	step(topology.Activate(now, map[string]string{"c4": "run c4"}))
+	step(topology.MarkDown(now, []string{"c4"}))
+	step(topology.Rejoin(now, []string{"c4"}))
+	return all
+}
 
 func TestNextStepOfAKeeper(t *testing.T) {
 	const hold = 2 * time.Second
+	at := lives(t)
+	view := func(epoch uint64, p shard.Phase, from uint64) shard.View {
+		return shard.View{Epoch: epoch, Phase: p, From: from}
+	}
+	to := func(epoch uint64, p shard.Phase, given bool) move {
+		m := move{step: stepAdvance, view: shard.View{Epoch: epoch, Phase: p}}
+		if given {
+			m.t = at[epoch]
+		}
+		return m
+	}
 	for _, c := range []struct {
-		name  string
-		view  shard.View
-		seen  time.Duration
-		epoch uint64
-		want  step
+		name   string
+		view   shard.View
+		seen   time.Duration
+		now    uint64
+		before uint64 // that is known here, besides now and the view's
+		heard  bool
+		closed bool
+		want   move
 	}{
-		{"never heard", shard.View{}, time.Hour, 5, stepInstall},
-		{"as it should be", shard.View{Epoch: 5, Phase: shard.Done}, time.Hour, 5, stepNone},
-		{"behind", shard.View{Epoch: 4, Phase: shard.Done}, 0, 5, stepBegin},
-		{"far behind", shard.View{Epoch: 1, Phase: shard.Done}, 0, 5, stepBegin},
-		{"phase not held yet", shard.View{Epoch: 5, Phase: shard.Preparing}, hold - 1, 5, stepNone},
-		{"phase held", shard.View{Epoch: 5, Phase: shard.Preparing}, hold, 5, stepEnd},
-		{"behind, but its own phase first", shard.View{Epoch: 4, Phase: shard.Preparing}, hold - 1, 5, stepNone},
-		{"behind, its own phase held", shard.View{Epoch: 4, Phase: shard.Active}, hold, 5, stepEnd},
-		{"ahead", shard.View{Epoch: 6, Phase: shard.Done}, 0, 5, stepFollow},
-		{"ahead and changing, left by whoever began it", shard.View{Epoch: 6, Phase: shard.Preparing}, hold, 5, stepEnd},
+		{"never heard", shard.View{}, time.Hour, 4, 0, true, false, move{step: stepInstall}},
+		{"as it should be", view(4, shard.Done, 3), time.Hour, 4, 0, true, false, move{}},
+		{"ahead, its topology is not known", view(9, shard.Done, 4), 0, 4, 0, true, false, move{step: stepLearn}},
+		{"ahead and changing", view(9, shard.Preparing, 4), time.Hour, 4, 0, true, false, move{step: stepLearn}},
+
+		{"its rows stay: straight, whoever has heard", view(2, shard.Done, 1), 0, 3, 0, false, false, to(3, shard.Done, true)},
+		{"rows change: the others have not heard yet", view(3, shard.Done, 2), 0, 4, 3, false, false, move{look: gracePause}},
+		{"rows change", view(3, shard.Done, 2), 0, 4, 3, true, false, to(4, shard.Preparing, true)},
+		{"behind a topology that moves nothing: by way of it", view(2, shard.Done, 1), 0, 4, 3, true, false, to(3, shard.Done, true)},
+		{"the same, but that one is not known", view(2, shard.Done, 1), 0, 4, 0, true, false, to(4, shard.Preparing, true)},
+		{"far behind", view(1, shard.Done, 0), 0, 4, 3, true, false, to(4, shard.Preparing, true)},
+		{"the one between needs a server that was lost", view(3, shard.Done, 2), 0, 5, 4, true, false, to(5, shard.Preparing, true)},
+
+		{"preparing, not held yet", view(4, shard.Preparing, 3), hold - 1, 4, 0, true, false, move{look: 1}},
+		{"preparing, held, former copies are handed over", view(4, shard.Preparing, 3), hold, 4, 0, true, false, to(4, shard.Active, false)},
+		{"preparing, held, former copies are lost", view(2, shard.Preparing, 1), hold, 2, 0, true, false, to(2, shard.Done, false)},
+		{"preparing, held, former copies are of another epoch", view(4, shard.Preparing, 1), hold, 4, 0, true, false, to(4, shard.Done, false)},
+		{"active: carry from the start", view(4, shard.Active, 3), 0, 4, 0, true, false, move{step: stepCarry}},
+		{"active, held: not before they are closed", view(4, shard.Active, 3), time.Hour, 4, 0, true, false, move{step: stepCarry}},
+		{"active, closed by another keeper, not held yet", view(4, shard.Active, 3), hold - 1, 4, 0, true, true, move{look: 1}},
+		{"active, held and closed", view(4, shard.Active, 3), hold, 4, 0, true, true, to(4, shard.Done, false)},
+
+		{"behind, but its own change first", view(2, shard.Preparing, 1), 0, 3, 0, true, false, move{look: hold}},
+		{"behind, its own phase held", view(2, shard.Preparing, 1), hold, 3, 0, true, false, to(2, shard.Done, false)},
+		{"a server is lost while preparing", view(4, shard.Preparing, 3), 0, 5, 0, false, false, to(5, shard.Preparing, true)},
+		{"a server is lost while active", view(4, shard.Active, 3), 0, 6, 0, false, false, to(6, shard.Preparing, true)},
+		{"after that", view(5, shard.Preparing, 3), hold, 5, 0, true, false, to(5, shard.Done, false)},
 	} {
-		if got := nextStep(c.view, c.seen, c.epoch, hold); got != c.want {
-			t.Errorf("%s: step %d, want %d", c.name, got, c.want)
+		s := sight{view: c.view, seen: c.seen, closed: c.closed, by: at[c.view.Epoch], now: at[c.now], before: at[c.before], heard: c.heard}
+		if got := nextStep(s, hold); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }

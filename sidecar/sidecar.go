@@ -204,7 +204,7 @@ func (s *Sidecar) keepShards(ctx context.Context) error {
 			}
 			keep, cancel := context.WithCancel(ctx)
 			keepers[sh.Name] = cancel
-			k := &keeper{name: sh.Name, topology: s.topology, fleet: s.fleet, feed: s.feed, hold: holdFor(s.cfg.ViewTTL), log: s.log}
+			k := s.newKeeper(sh.Name)
 			group.Go(func() error {
 				k.run(keep)
 				return nil
