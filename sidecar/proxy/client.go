@@ -133,7 +133,7 @@ func (cl *client) OnClose(_ *evloop.Conn, _ error) {
 
 // full reports whether the client must be answered before more of its requests are read.
 func (cl *client) full() bool {
-	return cl.owed >= cl.window || cl.held > cl.worker.server.cfg.OutputSoft || cl.conn.Full()
+	return cl.owed >= cl.window || cl.conn.Full() || cl.held > 0 && cl.held > cl.worker.server.cfg.OutputSoft
 }
 
 // readAhead is how much of the input of a client that waits for data is read before its turn, so that its leaving is seen.

@@ -97,7 +97,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			buckets[latencyBounds[i].Seconds()] = count
 		}
 	}
-	out <- prometheus.MustNewConstHistogram(c.requests, count, s.seconds, buckets)
+	out <- prometheus.MustNewConstHistogram(c.requests, count, s.took.Seconds(), buckets)
 	counter(c.hits, s.hits)
 	counter(c.misses, s.misses)
 	counter(c.unconfirmed, s.unconfirmed)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,10 @@ type Server struct {
 	draining       atomic.Bool
 }
 
+// yieldSeldom is how often a loop lets other goroutines run on its processor when they have one of their own. After 10 ms the runtime does so
+// by itself.
+const yieldSeldom = 10 * time.Millisecond
+
 // New returns a server. It opens the event loops' descriptors and nothing else; runID is what INFO shows.
 func New(cfg Config, deps Deps, runID string) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
@@ -74,8 +79,12 @@ func New(cfg Config, deps Deps, runID string) (*Server, error) {
 		started: time.Now(), ready: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	loopConfig := evloop.Config{ReadBuffer: readAtOnce}
+	if cfg.Loops < runtime.GOMAXPROCS(0) {
+		loopConfig.YieldEvery = yieldSeldom
+	}
 	for range cfg.Loops {
-		loop, err := evloop.New(evloop.Config{ReadBuffer: readAtOnce})
+		loop, err := evloop.New(loopConfig)
 		if err != nil {
 			for _, w := range s.workers {
 				w.loop.Stop()

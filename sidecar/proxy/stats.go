@@ -11,7 +11,7 @@ type stats struct {
 	other    int
 	slowFrom time.Duration // Config.SlowFrom
 	latency  [len(latencyBounds) + 1]uint64
-	seconds  float64
+	took     time.Duration // all requests together
 
 	errors           map[code]uint64
 	hits, misses     uint64 // of rows
@@ -47,7 +47,7 @@ func newStats(commands int) stats {
 func (s *stats) observe(r *request, now int64) {
 	s.commands[r.metric]++
 	took := time.Duration(now - r.start)
-	s.seconds += took.Seconds()
+	s.took += took
 	i := 0
 	for i < len(latencyBounds) && took > latencyBounds[i] {
 		i++
@@ -100,7 +100,7 @@ func (s *stats) add(o stats) {
 	for c, n := range o.errors {
 		s.errors[c] += n
 	}
-	s.seconds += o.seconds
+	s.took += o.took
 	s.hits += o.hits
 	s.misses += o.misses
 	s.unconfirmed += o.unconfirmed
