@@ -10,6 +10,7 @@
 //	   examples          programs to read and run
 //	3  sidecar           composition: it starts and stops everything below, and only programs import it
 //	2  sidecar/proxy     client connections, upstreams, dispatch, the one table of errors
+//	   sidecar/handover  plain keys carried from a former owner to the new one
 //	   sidecar/admin     HTTP: the ring page, JSON, metrics, changes
 //	   shard/mover       moves of rows between shards while they are used
 //	1  sidecar/topology  the immutable topology and the one pointer that publishes it

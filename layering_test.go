@@ -26,7 +26,7 @@ func floors() map[string]place {
 	)
 	serving := []string{
 		"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "sidecar/topology", "sidecar/config", "cache", "membership",
-		"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "sidecar/proxy", "sidecar/admin",
+		"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "sidecar/proxy", "sidecar/handover", "sidecar/admin",
 	}
 	return map[string]place{
 		"":                 {0, nil, "the root is a map, not a package to use"},
@@ -45,6 +45,7 @@ func floors() map[string]place {
 		"shard/cdc":        {1, []string{"shard", "shard/keyspace"}, single + "; it tells of changes and knows no cache"},
 		"shard/mover":      {2, []string{"ring", "shard", "shard/keyspace", "shard/catalog", "shard/origin", "shard/cdc"}, "a move concerns shards only"},
 		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "sidecar/topology", "cache"}, narrow},
+		"sidecar/handover": {2, []string{"ring", "sidecar/topology", "cache"}, "it carries plain keys between cache servers and knows no client, no row and no shard"},
 		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology"}, narrow},
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
 		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "internal/localcluster", "ring/simulate"}, serving...), "nothing imports a program"},
@@ -79,7 +80,7 @@ func outsides() []outside {
 		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster"}, true,
 			"PostgreSQL is spoken where rows, catalog, changes and moves are; others use those packages"},
 		{[]string{"github.com/hashicorp/memberlist/..."}, []string{"membership"}, false, "gossip stays behind membership"},
-		{[]string{"github.com/redis/go-redis/v9/..."}, []string{"cache", "loadtest", "loadtest/...", "examples/..."}, true,
+		{[]string{"github.com/redis/go-redis/v9/..."}, []string{"cache", "sidecar/handover", "loadtest", "loadtest/...", "examples/..."}, true,
 			"the data plane speaks Redis itself; go-redis serves the slow path, and as an application's client"},
 		{[]string{"github.com/spaolacci/murmur3"}, []string{"ring"}, false, "one package decides where a key is; use ring.Hash"},
 		{[]string{"github.com/prometheus/..."}, everybodyButPure, true, "pure packages count nothing"},

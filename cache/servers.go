@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -117,6 +118,35 @@ func (s *Servers) Probe(ctx context.Context, name string) (runID string, err err
 		return "", &ServerError{Server: name, Err: err}
 	}
 	return runID, nil
+}
+
+// Raw returns a client of the caller's own, which he closes, to whatever process is behind a server's address: for making a server ready that
+// no topology names yet, and for looking after its health. It is never for what an application is answered with.
+func (s *Servers) Raw(name string) (*redis.Client, error) {
+	srv := s.acquire(name)
+	if srv == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownServer, name)
+	}
+	defer s.release(srv)
+	return redis.NewClient(s.options(srv.cfg)), nil
+}
+
+// Checked returns a client of the caller's own, which he closes, of at most so many connections: each reaches the process with this
+// run_id or fails with an *IncarnationError. It is for bulk work, which must not take the connections of rows: one reply may
+// take as long as timeout.
+func (s *Servers) Checked(name, runID string, connections int, timeout time.Duration) (*redis.Client, error) {
+	srv := s.acquire(name)
+	if srv == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownServer, name)
+	}
+	defer s.release(srv)
+	c := srv.cfg
+	c.RunID = runID
+	o := s.options(c)
+	o.PoolSize, o.MaxActiveConns = connections, connections
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
+	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return s.check(ctx, cn, c) }
+	return redis.NewClient(o), nil
 }
 
 // acquire returns the present server of that name, nil if there is none. Every acquired server must be released.
