@@ -41,7 +41,7 @@ func (s *Sidecar) firstTopology(ctx context.Context) (*topology.Topology, error)
 	return nil, s.cfg.At("catalog.dsn", fmt.Errorf("the catalog cannot be asked and no topology is kept from an earlier start in %s: %w", s.cfg.DataDir, err))
 }
 
-// bootstrap makes the first topology from the configuration. Cache servers that answer now may hold rows from the start.
+// bootstrap makes the first topology from the configuration. Cache servers that answer now are used from the start.
 func (s *Sidecar) bootstrap(ctx context.Context) (*topology.Topology, error) {
 	caches := make([]topology.Cache, len(s.cfg.Caches))
 	for i, c := range s.cfg.Caches {
@@ -54,22 +54,20 @@ func (s *Sidecar) bootstrap(ctx context.Context) (*topology.Topology, error) {
 	if err := s.servers.Apply(s.serverConfigs(caches)); err != nil {
 		return nil, err
 	}
-	if len(shards) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, feedTimeout)
-		defer cancel()
-		var wg sync.WaitGroup
-		for i := range caches {
-			wg.Go(func() {
-				runID, err := s.servers.Probe(ctx, caches[i].Name)
-				if err != nil {
-					s.log.Warn("a cache server does not answer; it will hold rows when it does", "server", caches[i].Name, "error", err)
-					return
-				}
-				caches[i].RunID, caches[i].Gen = runID, 1
-			})
-		}
-		wg.Wait()
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range caches {
+		wg.Go(func() {
+			runID, err := s.servers.Probe(ctx, caches[i].Name)
+			if err != nil {
+				s.log.Warn("a cache server does not answer; it will be used when it does", "server", caches[i].Name, "error", err)
+				return
+			}
+			caches[i].RunID, caches[i].Gen = runID, 1
+		})
 	}
+	wg.Wait()
 	return topology.Bootstrap(caches, shards)
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"ringside/cache"
 	"ringside/membership"
 	"ringside/shard"
 	"ringside/shard/catalog"
@@ -15,14 +14,14 @@ import (
 	"ringside/sidecar/topology"
 )
 
-// feed keeps this sidecar's topology up to date and publishes it. Where there is a catalog that is the authority: what gossip or a shard
-// says of a higher epoch only makes the feed look. A shard's own copy counts too, since it was the catalog's once: so the cluster
-// goes on while the catalog is down. Without a catalog the topology comes by gossip and the highest (epoch, digest) wins.
+// feed keeps this sidecar's topology up to date, and is the one way to change the cluster's. Where there is a catalog that is the authority:
+// what gossip or a shard says of a higher epoch only makes the feed look. A shard's own copy counts too, since it was the catalog's
+// once: so the cluster goes on while the catalog is down. Without a catalog the topology comes by gossip and the highest (epoch, digest)
+// wins.
 type feed struct {
 	topology *topology.Holder
 	catalog  *catalogLink // nil: a cache-only cluster
 	fleet    *origin.Fleet
-	servers  *cache.Servers
 	gossip   *membership.Gossip
 	apply    func(t *topology.Topology) // brings servers and pools in line; before t is published
 	file     string
@@ -33,29 +32,27 @@ type feed struct {
 
 	wakeup chan struct{}
 
+	// publishing is held while a topology takes effect here, so that none is published after a newer one.
+	publishing sync.Mutex
+
 	mu       sync.Mutex // guards the following
 	change   chan struct{}
-	met      map[string]string // run_id last met by server
 	received *topology.Topology
-	hint     uint64 // highest epoch heard of
+	hint     uint64    // highest epoch heard of
+	adopted  time.Time // when the present topology was published here
 
-	// Only run touches the following.
-	adopted map[string]time.Time
-	polled  time.Time
+	polled time.Time // only run touches it
 }
 
 const (
 	// pollEvery is how often the catalog is asked without a reason, in case that a hint was lost.
 	pollEvery = 5 * time.Second
-	// adoptEvery bounds how often one server's new incarnation is adopted: a server that is restarted again and again, or an
-	// address behind which several servers hide, must not drive the epoch.
-	adoptEvery = 3 * time.Second
 	// feedTimeout bounds one question to the catalog, a shard or a cache server.
 	feedTimeout = 2 * time.Second
 )
 
 func newFeed() *feed {
-	return &feed{wakeup: make(chan struct{}, 1), change: make(chan struct{}), met: map[string]string{}, adopted: map[string]time.Time{}}
+	return &feed{wakeup: make(chan struct{}, 1), change: make(chan struct{})}
 }
 
 // wake makes the feed look now. Any goroutine; never blocks.
@@ -102,14 +99,7 @@ func (f *feed) onView(_ string, v shard.View) {
 }
 
 // onHint hears what topology another sidecar has.
-func (f *feed) onHint(_ string, h membership.Hint) {
-	f.mu.Lock()
-	f.hint = max(f.hint, h.Epoch)
-	f.mu.Unlock()
-	if t := f.topology.Current(); t != nil && h.Epoch > t.Epoch {
-		f.wake()
-	}
-}
+func (f *feed) onHint(_ string, h membership.Hint) { f.onNewerEpoch(h.Epoch) }
 
 // onTopology is given another sidecar's topology. It counts only where there is no catalog.
 func (f *feed) onTopology(from string, body []byte) {
@@ -130,19 +120,14 @@ func (f *feed) onTopology(from string, body []byte) {
 	f.wake()
 }
 
-// onIncarnation hears the run_id of a cache server that was connected to. It is called on the event loops.
-func (f *feed) onIncarnation(server, runID string) {
-	t := f.topology.Current()
-	if t == nil || runID == "" || len(t.Shards) == 0 {
-		return
-	}
-	if i := t.CacheIndex(server); i < 0 || t.Caches[i].RunID == runID {
-		return
-	}
+// onNewerEpoch hears that somebody, for instance a cache server, knows of an epoch. Any goroutine; it never blocks.
+func (f *feed) onNewerEpoch(epoch uint64) {
 	f.mu.Lock()
-	f.met[server] = runID
+	f.hint = max(f.hint, epoch)
 	f.mu.Unlock()
-	f.wake()
+	if t := f.topology.Current(); t != nil && epoch > t.Epoch {
+		f.wake()
+	}
 }
 
 // run keeps the topology up to date until ctx ends.
@@ -180,10 +165,7 @@ func (f *feed) step(ctx context.Context) time.Duration {
 	if f.recall(ctx) {
 		again = min(again, time.Second)
 	}
-	if f.meetUnknown(ctx) {
-		again = min(again, time.Second)
-	}
-	if f.adopt(ctx) {
+	if f.recall(ctx) {
 		again = min(again, time.Second)
 	}
 	return again
@@ -253,110 +235,60 @@ func (f *feed) fromShard(ctx context.Context, name string) *topology.Topology {
 	return nil
 }
 
-// publish makes t the topology that this sidecar acts by.
-func (f *feed) publish(t *topology.Topology) {
+// publish makes t the topology that this sidecar acts by, unless it acts by a newer one already; it reports which.
+func (f *feed) publish(t *topology.Topology) bool {
+	f.publishing.Lock()
+	defer f.publishing.Unlock()
+	return f.publishLocked(t)
+}
+
+func (f *feed) publishLocked(t *topology.Topology) bool {
+	if now := f.topology.Current(); now != nil && (f.catalog != nil && t.Epoch <= now.Epoch || !t.Supersedes(now)) {
+		return false
+	}
 	f.apply(t)
 	f.topology.Publish(t)
+	f.mu.Lock()
+	f.adopted = time.Now()
+	f.mu.Unlock()
 	f.gossip.SetHint(hintOf(t))
 	f.announce()
 	f.log.Info("topology published", "epoch", t.Epoch, "digest", t.Digest(), "caches", len(t.Caches), "shards", len(t.Shards))
 	if err := topology.Save(f.file, t); err != nil {
 		f.log.Warn("the topology is not kept for the next start", "error", err)
 	}
+	return true
+}
+
+// commit replaces the cluster's topology, which must be from, by next. The error is catalog.ErrConflict when the topology is another one by
+// now: look, and decide anew. Where there is no catalog the change spreads by gossip, and of two that are made at the same time one is
+// lost: whoever made it looks again whether it has come to stay.
+func (f *feed) commit(ctx context.Context, from, next *topology.Topology) error {
+	if f.catalog != nil {
+		if err := f.catalog.swap(ctx, from, next); err != nil {
+			if errors.Is(err, catalog.ErrConflict) {
+				f.refresh(ctx)
+			}
+			return err
+		}
+		f.publish(next)
+		return nil
+	}
+	f.publishing.Lock()
+	defer f.publishing.Unlock()
+	if f.topology.Current() != from || !f.publishLocked(next) {
+		return catalog.ErrConflict
+	}
+	return nil
+}
+
+// since is when the present topology was published here.
+func (f *feed) since() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.adopted
 }
 
 func hintOf(t *topology.Topology) membership.Hint {
 	return membership.Hint{Epoch: t.Epoch, Digest: t.Digest().String()}
-}
-
-// meetUnknown asks the servers that may hold no rows yet for their run_id: nobody else connects to them for a row. It reports whether
-// there are any.
-func (f *feed) meetUnknown(ctx context.Context) (some bool) {
-	t := f.topology.Current()
-	if f.catalog == nil || len(t.Shards) == 0 {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
-	defer cancel()
-	var wg sync.WaitGroup
-	for i := range t.Caches {
-		if t.Caches[i].RunID != "" {
-			continue
-		}
-		some = true
-		name := t.Caches[i].Name
-		wg.Go(func() {
-			if runID, err := f.servers.Probe(ctx, name); err == nil {
-				f.remember(name, runID)
-			}
-		})
-	}
-	wg.Wait()
-	return some
-}
-
-// adopt brings the incarnations of cache servers that were met and that the topology does not name into it, under new generations.
-// It reports whether some are left for later.
-func (f *feed) adopt(ctx context.Context) (later bool) {
-	if f.catalog == nil {
-		return false
-	}
-	t := f.topology.Current()
-	f.mu.Lock()
-	met := f.met
-	f.met = map[string]string{}
-	f.mu.Unlock()
-	found := map[string]string{}
-	for server := range met {
-		i := t.CacheIndex(server)
-		if i < 0 {
-			continue
-		}
-		if time.Since(f.adopted[server]) < adoptEvery {
-			f.remember(server, met[server])
-			later = true
-			continue
-		}
-		// What was met may be gone by now: ask again.
-		probe, cancel := context.WithTimeout(ctx, feedTimeout)
-		runID, err := f.servers.Probe(probe, server)
-		cancel()
-		if err != nil || runID == t.Caches[i].RunID {
-			continue
-		}
-		found[server] = runID
-		f.adopted[server] = time.Now()
-	}
-	next, err := topology.AdoptRuns(t, found)
-	if err != nil {
-		f.log.Error("new incarnations of cache servers cannot be adopted", "error", err)
-		return later
-	}
-	if next == t {
-		return later
-	}
-	if err := f.catalog.swap(ctx, t, next); err != nil {
-		for server, runID := range found {
-			delete(f.adopted, server)
-			f.remember(server, runID)
-		}
-		if errors.Is(err, catalog.ErrConflict) {
-			f.refresh(ctx)
-		} else {
-			f.log.Warn("the catalog cannot be changed", "error", err)
-		}
-		return true
-	}
-	f.log.Info("cache servers were started anew; their entries count under a new generation", "run_ids", found)
-	f.publish(next)
-	return later
-}
-
-// remember keeps an incarnation for the next look.
-func (f *feed) remember(server, runID string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, newer := f.met[server]; !newer {
-		f.met[server] = runID
-	}
 }

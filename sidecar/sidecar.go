@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"ringside/shard/origin"
 	"ringside/sidecar/admin"
 	"ringside/sidecar/config"
+	"ringside/sidecar/handover"
 	"ringside/sidecar/proxy"
 	"ringside/sidecar/topology"
 )
@@ -29,18 +31,22 @@ type Sidecar struct {
 	cfg *config.Config
 	log *slog.Logger
 
-	access   *access
-	topology *topology.Holder
-	catalog  *catalogLink // nil: none is configured
-	servers  *cache.Servers
-	cache    *cache.Cache
-	fleet    *origin.Fleet
-	gossip   *membership.Gossip
-	feed     *feed
-	proxy    *proxy.Server
-	admin    *admin.Server
-	members  *members
-	ready    chan struct{}
+	access    *access
+	topology  *topology.Holder
+	catalog   *catalogLink // nil: none is configured
+	servers   *cache.Servers
+	cache     *cache.Cache
+	fleet     *origin.Fleet
+	gossip    *membership.Gossip
+	feed      *feed
+	handover  *handover.Carrier
+	prober    *prober
+	lifecycle *lifecycle
+	proxy     *proxy.Server
+	admin     *admin.Server
+	members   *members
+	bootID    string
+	ready     chan struct{}
 }
 
 // drainFor is how long a stopping sidecar lets clients have their replies.
@@ -57,7 +63,9 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	_, _ = rand.Read(boot) // never fails
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s := &Sidecar{cfg: cfg, log: log, access: access, topology: &topology.Holder{}, feed: newFeed(), ready: make(chan struct{})}
+	s := &Sidecar{
+		cfg: cfg, log: log, access: access, topology: &topology.Holder{}, feed: newFeed(), bootID: hex.EncodeToString(boot[:8]), ready: make(chan struct{}),
+	}
 	if cfg.Catalog.DSN != "" {
 		s.catalog = &catalogLink{dsn: string(cfg.Catalog.DSN), log: log}
 	}
@@ -77,28 +85,60 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, fmt.Errorf("poison lives for %v, a write can last %v", cacheCfg.PoisonTTL, bound)
 	}
 	s.fleet = origin.New(originCfg, registry, log)
-	if err := s.newGossip(version, hex.EncodeToString(boot[:8]), registry); err != nil {
+	if err := s.newGossip(version, registry); err != nil {
 		return nil, err
 	}
 	s.members = &members{gossip: s.gossip, fleet: s.fleet, topology: s.topology}
 	*s.feed = feed{
-		topology: s.topology, catalog: s.catalog, fleet: s.fleet, servers: s.servers, gossip: s.gossip, apply: s.apply,
-		file: s.topologyFile(), log: log, patience: holdFor(cfg.ViewTTL) + 2*keeperPause, wakeup: s.feed.wakeup, change: s.feed.change, met: s.feed.met, adopted: s.feed.adopted,
+		topology: s.topology, catalog: s.catalog, fleet: s.fleet, gossip: s.gossip, apply: s.apply,
+		file: s.topologyFile(), log: log, patience: holdFor(cfg.ViewTTL) + 2*keeperPause, wakeup: s.feed.wakeup, change: s.feed.change,
+	}
+	if err := s.newLifecycle(registry); err != nil {
+		return nil, err
 	}
 	s.fleet.OnView(s.feed.onView)
-	s.servers.OnIncarnation(s.feed.onIncarnation)
+	s.servers.OnIncarnation(s.lifecycle.onIncarnation)
 	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve"}
 	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members,
-		Credentials: s.access.of, OnIncarnation: s.feed.onIncarnation, Registerer: registry, Log: log,
+		Credentials: s.access.of, OnIncarnation: s.lifecycle.onIncarnation, Registerer: registry, Log: log,
 	}, hex.EncodeToString(boot)); err != nil {
 		return nil, err
 	}
+	operator := &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, hasAll: s.members.allHave, meet: s.meet}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token)}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
+		Change: operator.do, Progress: s.progress,
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
 	})
 	return s, err
+}
+
+// newLifecycle makes what looks after the cache servers.
+func (s *Sidecar) newLifecycle(reg prometheus.Registerer) error {
+	s.prober = &prober{
+		topology: s.topology, watch: func(server string) watcher { return s.servers.Watch(server) }, vote: s.gossip.SetVotes, changed: s.feed.changed,
+		news: func() { s.lifecycle.wake() }, log: s.log, met: newHealthMetrics(reg), records: map[string]*record{},
+	}
+	changing := func() bool {
+		t := s.topology.Current()
+		return t != nil && t.Changing()
+	}
+	s.lifecycle = &lifecycle{
+		name: s.cfg.Name, topology: s.topology, feed: s.feed, prober: s.prober, members: s.gossip.Members, hasAll: s.members.allHave, fleet: s.fleet,
+		seeds: slices.ContainsFunc(s.cfg.Gossip.Join, func(seed string) bool { return seed != s.cfg.Gossip.Listen }), log: s.log, met: newLifecycleMetrics(reg, changing), wakeup: make(chan struct{}, 1),
+	}
+	var err error
+	s.handover, err = handover.New(handover.Deps{
+		Servers: s.servers, Current: s.topology.Current, Changed: s.feed.changed, Carried: s.lifecycle.onCarried,
+	}, handover.DefaultConfig(), reg, s.log)
+	s.lifecycle.ready, s.lifecycle.driven = s.handover, s.handover.Progress
+	return err
+}
+
+// meet looks at a server that is not in the topology yet.
+func (s *Sidecar) meet(ctx context.Context, addr string, c proxy.Credentials) (cache.Stranger, error) {
+	return s.servers.Meet(ctx, addr, c.Username, c.Password, c.TLS)
 }
 
 func (s *Sidecar) proxyConfig(version string) proxy.Config {
@@ -160,6 +200,10 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	group.Go(func() error { return s.gossip.Run(background) })
 	group.Go(func() error { return s.feed.run(background) })
 	group.Go(func() error { return s.keepShards(background) })
+	s.lifecycle.began = time.Now()
+	group.Go(func() error { return s.prober.run(background) })
+	group.Go(func() error { return s.lifecycle.run(background) })
+	group.Go(func() error { return s.handover.Run(background) })
 	s.awaitShards(ctx)
 	group.Go(func() error { return s.proxy.Run(background) })
 	group.Go(func() error { return s.announceReady(background) })
@@ -167,6 +211,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		s.log.Info("stopping: no new clients, what is under way is finished")
+		s.prober.withdraw()
 		draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainFor)
 		defer cancel()
 		if err := s.proxy.Drain(draining); err != nil {
@@ -244,6 +289,7 @@ func (s *Sidecar) awaitShards(ctx context.Context) {
 // closeClients lets go of the connections to servers and shards, after everything that uses them has ended.
 func (s *Sidecar) closeClients() {
 	s.cache.Close()
+	s.handover.Close()
 	if err := s.servers.Close(); err != nil {
 		s.log.Warn("closing the connections to cache servers", "error", err)
 	}
@@ -287,8 +333,8 @@ func (s *Sidecar) serverConfigs(caches []topology.Cache) []cache.ServerConfig {
 	return out
 }
 
-func (s *Sidecar) newGossip(version, boot string, reg prometheus.Registerer) error {
-	g, err := gossipConfig(s.cfg, version, boot)
+func (s *Sidecar) newGossip(version string, reg prometheus.Registerer) error {
+	g, err := gossipConfig(s.cfg, version, s.bootID)
 	if err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
@@ -296,7 +342,8 @@ func (s *Sidecar) newGossip(version, boot string, reg prometheus.Registerer) err
 		Topology:   func() []byte { return s.topology.Current().Encode() },
 		OnHint:     s.feed.onHint,
 		OnTopology: s.feed.onTopology,
-		OnChange:   func() { s.members.shareBudget() },
+		OnVotes:    func() { s.lifecycle.wake() },
+		OnChange:   func() { s.members.shareBudget(); s.lifecycle.wake() },
 	}, reg, s.log)
 	return nil
 }

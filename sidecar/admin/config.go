@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,13 +41,17 @@ type Deps struct {
 	Members       func() []Member
 	Pools         func() []Pool
 	Ready         func() error // nil: clients are answered; else why not
-	Gatherer      prometheus.Gatherer
-	Log           *slog.Logger
+	// Change does what an operator asks for, within ctx, and returns once it is committed. Its error is a *BadChangeError, a
+	// *topology.Refusal, or says why it could not be done now.
+	Change   func(ctx context.Context, c Change) (Changed, error)
+	Progress func() Progress
+	Gatherer prometheus.Gatherer
+	Log      *slog.Logger
 }
 
 func (d Deps) validate() error {
-	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Ready == nil || d.Gatherer == nil || d.Log == nil {
-		return errors.New("admin: Topology, Keyspaces, Members, Pools, Ready, Gatherer and Log must all be given")
+	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Ready == nil || d.Change == nil || d.Progress == nil || d.Gatherer == nil || d.Log == nil {
+		return errors.New("admin: Topology, Keyspaces, Members, Pools, Ready, Change, Progress, Gatherer and Log must all be given")
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
-// Package admin is what operators see of a sidecar: the ring page, the same as JSON, the members, the pools, metrics and health.
+// Package admin is what operators see of a sidecar: the ring page, the same as JSON, the members, the pools, metrics and health;
+// and how they change the cache servers.
 //
 // It keeps these invariants:
 //
@@ -10,7 +11,9 @@
 //	I4  No answer carries a secret: what the package is given has none but the token, and that goes nowhere.
 //	I5  Everything is bounded (promise P6): connections, headers, the time for a request and for an answer, scrapes at once. A
 //	    panic costs one answer.
-//	I6  Everything is a read. Liveness (/healthz) depends on nothing, readiness (/readyz) on what the sidecar says of itself.
+//	I6  Everything is a read but POST /caches/..., which needs the token, always and in its header, so that no web page can send it; without
+//	    a configured token nothing can be changed. Liveness (/healthz) depends on nothing, readiness (/readyz) on what the sidecar says of
+//	    itself.
 //
 // An answer is put together before any of it is sent, has a tag by which clients need not fetch it twice, and is compressed for who
 // accepts that. Errors are {"error": "..."} with a fitting status.

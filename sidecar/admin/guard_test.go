@@ -69,6 +69,9 @@ func TestEveryPathIsGuarded(t *testing.T) {
 	for path := range server.routes {
 		paths = append(paths, path)
 	}
+	for path := range server.verbs {
+		paths = append(paths, path)
+	}
 	for _, path := range paths {
 		r := request(http.MethodGet, path)
 		r.RemoteAddr = there

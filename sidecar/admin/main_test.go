@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -42,6 +43,8 @@ func newSetup(t testing.TB, top *topology.Topology) *setup {
 	s.deps = Deps{
 		Name: "a1", Version: "v1.2.3", Topology: &topology.Holder{}, Keyspaces: keyspaces(t),
 		Members: func() []Member { return nil }, Pools: func() []Pool { return nil }, Ready: func() error { return nil },
+		Change:   func(context.Context, Change) (Changed, error) { return Changed{}, errors.New("unexpected") },
+		Progress: func() Progress { return Progress{} },
 		Gatherer: registry, Log: slog.New(slog.NewTextHandler(&s.logs, nil)),
 	}
 	if top != nil {

@@ -17,7 +17,7 @@ type routes map[string]http.Handler
 
 const pprofPath = "/debug/pprof/"
 
-// newRoutes is the whole of the interface. All of it is read only; what changes something will come with methods of its own.
+// newRoutes is all that can be read; what changes something is beside it, see verbs.
 func (s *Server) newRoutes() routes {
 	r := routes{
 		"/":            http.RedirectHandler("/ring", http.StatusFound),
@@ -27,6 +27,7 @@ func (s *Server) newRoutes() routes {
 		"/members":     http.HandlerFunc(s.serveMembers),
 		"/pools":       http.HandlerFunc(s.servePools),
 		"/moves":       http.HandlerFunc(s.serveMoves),
+		changesPath:    http.HandlerFunc(s.serveChanges),
 		"/metrics":     s.metricsHandler(),
 		"/healthz":     http.HandlerFunc(s.serveHealth),
 		"/readyz":      http.HandlerFunc(s.serveReady),
@@ -44,7 +45,20 @@ func (r routes) find(path string) http.Handler {
 	return r[path]
 }
 
-func (r routes) paths() string { return strings.Join(slices.Sorted(maps.Keys(r)), " ") }
+// paths lists all paths that there are.
+func (s *Server) paths() string {
+	all := slices.Collect(maps.Keys(s.routes))
+	all = slices.AppendSeq(all, maps.Keys(s.verbs))
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
+	if no.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="ringside"`)
+	}
+	writeError(w, r, no.status, "%s", no.reason)
+}
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -59,15 +73,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-cache") // keep it, but ask each time: see the ETags
 
 	if no := admit(r, s.cfg.Token); no != nil {
-		if no.status == http.StatusUnauthorized {
-			h.Set("WWW-Authenticate", `Bearer realm="ringside"`)
-		}
-		writeError(w, r, no.status, "%s", no.reason)
+		s.refuse(w, r, no)
+		return
+	}
+	if verb, ok := s.verbs[r.URL.Path]; ok {
+		s.serveChange(w, r, verb)
 		return
 	}
 	handler := s.routes.find(r.URL.Path)
 	if handler == nil {
-		writeError(w, r, http.StatusNotFound, "there is no %q here, but: %s", r.URL.Path, s.routes.paths())
+		writeError(w, r, http.StatusNotFound, "there is no %q here, but: %s", r.URL.Path, s.paths())
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

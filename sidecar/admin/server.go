@@ -20,6 +20,7 @@ const (
 	answerWithin  = time.Minute
 	idleFor       = time.Minute
 	stopWithin    = 2 * time.Second
+	changeWithin  = 20 * time.Second
 	maxHeader     = 32 << 10 // bytes; the key of a lookup is in there
 	maxConns      = 512
 )
@@ -30,6 +31,7 @@ type Server struct {
 	deps   Deps
 	log    *slog.Logger
 	routes routes
+	verbs  map[string]Verb
 	page   *page
 	rings  ringCache
 
@@ -47,7 +49,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
 	s := &Server{cfg: cfg, deps: deps, log: deps.Log.With("component", "admin"), page: p, ready: make(chan struct{})}
-	s.routes = s.newRoutes()
+	s.routes, s.verbs = s.newRoutes(), verbs()
 	return s, nil
 }
 

@@ -19,9 +19,22 @@ const nameRule = "a name is 1 to 63 lower-case letters, digits and . _ -, and be
 
 func validName(name string) bool { return namePattern.MatchString(name) }
 
-// The largest values that make sense; more is a slip of the keyboard.
+// MaxWeight is the largest weight of a server that makes sense; more is a slip of the keyboard.
+const MaxWeight = 1_000_000
+
+// CheckName says what is wrong with the name of a server that does not come from a file.
+func CheckName(name string) error {
+	if !validName(name) {
+		return fmt.Errorf("is %q: %s", name, nameRule)
+	}
+	return nil
+}
+
+// CheckAddr says what is wrong with the address of a server that does not come from a file.
+func CheckAddr(addr string) error { return checkAddr(addr) }
+
+// The same for other values.
 const (
-	maxWeight      = 1_000_000
 	maxConnections = 10_000
 	maxClients     = 1_000_000
 	maxLoops       = 1024
@@ -154,7 +167,7 @@ func (c *Config) checkCaches(d *decoder) {
 			d.fault(path+".addr", "%s.addr %v", path, err)
 		}
 		addrs.add(path+".addr", s.Addr, false)
-		checkRange(d, path+".weight", s.Weight, 0, maxWeight)
+		checkRange(d, path+".weight", s.Weight, 0, MaxWeight)
 		total += s.Weight
 		if d.has(path+".tls") && !d.failed[path+".tls"] {
 			checkTLS(d, path+".tls", s.TLS)
@@ -201,7 +214,7 @@ func (c *Config) checkShards(d *decoder) {
 		names.add(path+".name", s.Name, false)
 		checkConnection(d, path+".dsn", s.DSN)
 		dsns.add(path+".dsn", string(s.DSN), true)
-		checkRange(d, path+".weight", s.Weight, 0, maxWeight)
+		checkRange(d, path+".weight", s.Weight, 0, MaxWeight)
 		total += s.Weight
 		checkRange(d, path+".max_connections", s.MaxConnections, 1, maxConnections)
 	}

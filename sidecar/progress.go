@@ -1,0 +1,92 @@
+package sidecar
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ringside/sidecar/admin"
+	"ringside/sidecar/handover"
+	"ringside/sidecar/topology"
+)
+
+// progress is what /changes shows.
+func (s *Sidecar) progress() admin.Progress {
+	t := s.topology.Current()
+	if t == nil {
+		return admin.Progress{}
+	}
+	p := admin.Progress{Epoch: t.Epoch, Changing: t.Changing(), Handovers: handovers(s.handover.Progress())}
+	for i, st := range s.lifecycle.standings(t) {
+		shown := admin.ShardProgress{Name: t.Shards[i].Name, Epoch: st.view.Epoch, Done: st.settled(t)}
+		if st.view.Epoch > 0 {
+			shown.Phase = st.view.Phase.String()
+		}
+		p.Shards = append(p.Shards, shown)
+	}
+	seen, b := s.prober.seen(), s.lifecycle.ballot(time.Now())
+	for i := range t.Caches {
+		c := &t.Caches[i]
+		d := seen[c.Name]
+		p.Servers = append(p.Servers, admin.ServerProgress{
+			Name: c.Name, State: c.State, Well: d.well > 0, Fault: d.fault, Votes: slices.Clone(b.against[c.Name]), Needed: b.needed(),
+		})
+	}
+	p.Summary = summary(p)
+	return p
+}
+
+func handovers(all []handover.Progress) []admin.HandoverProgress {
+	out := make([]admin.HandoverProgress, len(all))
+	for i, h := range all {
+		out[i] = admin.HandoverProgress{
+			From: h.From, Since: h.Since, Step: h.Step.String(), Done: h.Done,
+			Seen: h.Scanned, Carried: h.Carried, Swept: h.Swept, Dropped: h.TooBig,
+		}
+		if h.Err != nil {
+			out[i].Fault = h.Err.Error()
+		}
+	}
+	return out
+}
+
+// summary says in one line what is under way, and what is wrong.
+func summary(p admin.Progress) string {
+	var parts []string
+	for _, s := range p.Servers {
+		switch {
+		case len(s.Votes) > 0:
+			parts = append(parts, fmt.Sprintf("%s fails (%d votes of %d that are needed)", s.Name, len(s.Votes), s.Needed))
+		case s.State == topology.Joining && s.Well && p.Changing:
+			parts = append(parts, s.Name+" joins when the change before is done")
+		case s.State == topology.Joining && s.Well:
+			parts = append(parts, s.Name+" is being made ready")
+		case s.State == topology.Joining:
+			parts = append(parts, fmt.Sprintf("%s waits to be reached (%s)", s.Name, s.Fault))
+		}
+	}
+	for _, h := range p.Handovers {
+		switch {
+		case h.Fault != "":
+			parts = append(parts, fmt.Sprintf("keys from %s: stuck (%s)", h.From, h.Fault))
+		case h.Step == topology.Handed.String():
+			parts = append(parts, fmt.Sprintf("keys from %s: %d carried", h.From, h.Carried))
+		default:
+			parts = append(parts, fmt.Sprintf("keys from %s: %s", h.From, h.Step))
+		}
+	}
+	if p.Changing && len(p.Shards) > 0 {
+		done := 0
+		for _, s := range p.Shards {
+			if s.Done {
+				done++
+			}
+		}
+		parts = append(parts, fmt.Sprintf("rows: %d of %d shards done", done, len(p.Shards)))
+	}
+	if p.Changing && len(parts) == 0 {
+		parts = append(parts, "the last change is being finished")
+	}
+	return strings.Join(parts, "; ")
+}
