@@ -16,7 +16,9 @@ const (
 	lastCleanPause  = 100 * time.Millisecond
 )
 
-// Write writes one row whose entries are refs: that of its present owner, and during a change of the ring that of the old one too.
+// Write writes one row whose entries are refs: that of its present owner, and during a change of the ring that of the former one before it. They are
+// cleaned in this order, each only after the one before it: who takes an entry over from the former owner meanwhile, and it may be an old one if its poison
+// was evicted, puts it where it is still to be cleaned.
 // It puts all of them out of reach while commit runs the transaction. commit must call poisoned right before its COMMIT, from any
 // goroutine, and roll back with its error: a *ServerError that names the server, or the context's. After commit succeeded the
 // entries are cleaned, and only then Write returns nil: the write may be acknowledged.
@@ -128,61 +130,50 @@ func (w *write) poison() error {
 	return nil
 }
 
-// clean deletes whatever is there but other writers' poison, and tries until it is done everywhere.
+// clean deletes whatever is there but other writers' poison, and tries until it is done everywhere. It takes one entry after the other: see Write.
 func (w *write) clean() error {
 	ctx, cancel := context.WithTimeout(w.ctx, w.c.cfg.CleanTimeout)
 	defer cancel()
-	left := make([]int, len(w.refs))
-	for i := range left {
-		left[i] = i
-	}
+	next := 0
 	var why error
 	for pause := firstCleanPause; ; pause = min(2*pause, lastCleanPause) {
-		failed, err := w.cleanOnce(ctx, left)
+		var err error
+		for next < len(w.refs) {
+			if err = w.cleanOne(ctx, next); err != nil {
+				break
+			}
+			next++
+		}
 		if err == nil {
 			return nil
 		}
-		if left = failed; why == nil || ctx.Err() == nil { // a try that our own time cut short tells less than the one before
+		if why == nil || ctx.Err() == nil { // a try that our own time cut short tells less than the one before
 			why = err
 		}
 		if ctx.Err() == nil {
 			sleep(ctx, pause)
 		}
 		if ctx.Err() != nil {
-			cerr := &CleanError{Err: why}
-			for _, i := range left {
-				cerr.Refs = append(cerr.Refs, w.refs[i])
-			}
-			w.c.metrics.cleanFailures.Add(float64(len(left)))
+			cerr := &CleanError{Refs: w.refs[next:], Err: why}
+			w.c.metrics.cleanFailures.Add(float64(len(cerr.Refs)))
 			w.c.log.Warn("a committed write could not be cleaned in time", "error", cerr)
 			return cerr
 		}
 	}
 }
 
-// cleanOnce tries the refs with the given indexes, and returns those that failed and the first failure.
-func (w *write) cleanOnce(ctx context.Context, idx []int) (failed []int, err error) {
-	steps := make([]*step, 0, len(idx))
-	of := make([]int, 0, len(idx))
-	for _, i := range idx {
-		srv := w.server(i)
-		if srv == nil {
-			failed, err = append(failed, i), &ServerError{Server: w.refs[i].Server, Err: w.absent[i]}
-			continue
-		}
-		steps = append(steps, w.step(srv, w.c.scripts.clean, w.refs[i]))
-		of = append(of, i)
+func (w *write) cleanOne(ctx context.Context, i int) error {
+	r := w.refs[i]
+	srv := w.server(i)
+	if srv == nil {
+		return &ServerError{Server: r.Server, Err: w.absent[i]}
 	}
-	w.c.exec(ctx, steps)
-	for n, s := range steps {
-		if _, e := s.number(); e != nil {
-			failed = append(failed, of[n])
-			if err == nil {
-				err = &ServerError{Server: w.refs[of[n]].Server, Err: inOurWords(e)}
-			}
-		}
+	s := w.step(srv, w.c.scripts.clean, r)
+	w.c.exec(ctx, []*step{s})
+	if _, err := s.number(); err != nil {
+		return &ServerError{Server: r.Server, Err: inOurWords(err)}
 	}
-	return failed, err
+	return nil
 }
 
 // server returns the way to the process that was poisoned. If it has another address or password now, that one is taken.
