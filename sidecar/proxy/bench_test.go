@@ -30,16 +30,17 @@ func echoServer(b testing.TB, size *int, reply *[]byte) string {
 			}
 			go func() {
 				defer c.Close()
-				info := resp.AppendCommandString(nil, "INFO", "server")
+				greeting := resp.AppendCommandString(nil, "CLIENT", "SETNAME", topology.Caller{Sidecar: "test", Epoch: 1}.Name())
+				greeting = resp.AppendCommandString(greeting, "INFO", "server")
+				greeting = resp.AppendCommandString(greeting, "GET", topology.MarkerName)
 				buf := make([]byte, 1<<20)
-				n, err := c.Read(buf)
-				if err != nil || !bytes.HasPrefix(buf[:n], info) {
+				if _, err := io.ReadFull(c, buf[:len(greeting)]); err != nil || !bytes.Equal(buf[:len(greeting)], greeting) {
 					return
 				}
-				if _, err := io.WriteString(c, bulk("# Server\r\nrun_id:"+fakeRunID+"\r\n")); err != nil {
+				if _, err := io.WriteString(c, "+OK\r\n"+bulk("# Server\r\nrun_id:"+fakeRunID+"\r\n")+"$-1\r\n"); err != nil {
 					return
 				}
-				have := n - len(info)
+				n, have := 0, 0
 				out := bytes.Repeat(*reply, len(buf) / *size + 1)
 				for {
 					if whole := have / *size; whole > 0 {

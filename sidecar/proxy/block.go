@@ -11,7 +11,8 @@ import (
 
 // block begins a command that may wait for data, by the client's own connection: on a shared one everybody behind it would wait too. It
 // waits until nothing is owed, and all that the client sends later waits for it, as in Redis. It is called off when the client leaves, its
-// connection with it, so that nothing is taken for nobody; when the ring gives its keys to another server; and when its server is lost.
+// connection with it, so that nothing is taken for nobody; when the ring gives its keys to another server, where it is begun anew (calloff.go);
+// and when its server is lost.
 func (w *worker) block(cl *client, c *command, cmd resp.Command) bool {
 	if cl.owed > 0 {
 		return false
@@ -34,24 +35,21 @@ func (w *worker) block(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
-	s.blocked, s.place = true, p
-	u.grace = patience(c.info.Name, cmd.Args)
-	w.sendOwn(cl, c, cmd, u, false)
+	t := &ownCall{blocking: c.info, vnode: vnode}
+	for _, arg := range cmd.Args {
+		t.args = append(t.args, bytes.Clone(arg))
+	}
+	s.blocked, s.place, s.call = true, p, t
+	if u.grace = patience(c.info.Name, cmd.Args); u.grace > 0 {
+		t.deadline = w.now + int64(u.grace)
+	}
+	w.sendOwn(cl, c, cmd, u, t)
 	return true
 }
 
 // patience returns how long a command may wait by its own words; negative: without end. What is no time the server will refuse.
 func patience(name string, args [][]byte) time.Duration {
-	at, unit := len(args)-1, time.Second
-	switch name {
-	case "blmpop", "bzmpop":
-		at = 1
-	case "xread", "xreadgroup":
-		unit = time.Millisecond
-		for at = 1; at < len(args)-1 && !bytes.EqualFold(args[at], []byte("block")); at++ {
-		}
-		at = min(at+1, len(args)-1)
-	}
+	at, unit := patienceAt(name, args)
 	t, err := strconv.ParseFloat(string(args[at]), 64)
 	switch {
 	case err != nil || math.IsNaN(t) || t < 0:
@@ -60,4 +58,17 @@ func patience(name string, args [][]byte) time.Duration {
 		return -1
 	}
 	return time.Duration(t * float64(unit))
+}
+
+// patienceAt returns which argument says how long a command may wait, and in what unit.
+func patienceAt(name string, args [][]byte) (at int, unit time.Duration) {
+	switch name {
+	case "blmpop", "bzmpop":
+		return 1, time.Second
+	case "xread", "xreadgroup":
+		for at = 1; at < len(args)-1 && !bytes.EqualFold(args[at], []byte("block")); at++ {
+		}
+		return min(at+1, len(args)-1), time.Millisecond
+	}
+	return len(args) - 1, time.Second
 }

@@ -128,6 +128,7 @@ func (cl *client) OnClose(_ *evloop.Conn, _ error) {
 	cl.head, cl.tail = nil, nil
 	cl.endSession(errClientLeft)
 	delete(w.clients, cl.id)
+	w.forgetHold(cl)
 	w.server.clients.Add(-1)
 }
 
@@ -252,7 +253,7 @@ func (cl *client) maybeClose() {
 func (cl *client) leave(patient bool) {
 	cl.leaving = !patient
 	if cl.leaving && cl.isBlocked() {
-		cl.session.own.end(errClosing)
+		cl.session.call.end(errClosing)
 	}
 	if !cl.stopped && time.Duration(cl.worker.now-cl.heard) >= drainLook {
 		cl.busy = false // nothing came

@@ -127,6 +127,15 @@ func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
 		cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 		return true
 	}
+	if w.gate != nil {
+		switch ok, err := w.gate.admit(cl, c, cmd); {
+		case err != nil:
+			w.turnAway(cl, c, err)
+			return true
+		case !ok:
+			return false
+		}
+	}
 	if cl.session != nil {
 		return w.inSession(cl, c, cmd)
 	}

@@ -1,8 +1,9 @@
 package proxy
 
 import (
+	"slices"
+
 	"ringside/resp"
-	"ringside/ring"
 	"ringside/sidecar/topology"
 )
 
@@ -68,17 +69,15 @@ func (e *everywhere) came(w *worker) {
 	e.done(w, e.r, e.frames)
 }
 
-// owners returns the connections to all servers that own something.
+// owners returns the connections to all servers that own something, or still hold plain keys of others.
 func (w *worker) owners(proto int) ([]*upstream, error) {
 	t := w.route.topology
 	if t == nil {
 		return nil, errNoTopology
 	}
 	var all []*upstream
-	for i, n := range ring.Counts(t.CacheTable(), len(t.Caches)) {
-		if n > 0 {
-			all = append(all, w.route.upstreams[i][proto-2])
-		}
+	for _, i := range w.route.owners {
+		all = append(all, w.route.upstreams[i][proto-2])
 	}
 	if all == nil {
 		return nil, errNoCacheServer
@@ -86,8 +85,8 @@ func (w *worker) owners(proto int) ([]*upstream, error) {
 	return all, nil
 }
 
-// reachable returns the connections to all servers that are not down: what is to be gone must be gone there too when they come to own
-// something.
+// reachable returns the connections to all servers that are in use, or have been until lately: what is to be gone must be gone there too when
+// they come to own something again. One that is down, or joins, is emptied before it owns anything.
 func (w *worker) reachable(proto int) ([]*upstream, error) {
 	t := w.route.topology
 	if t == nil {
@@ -95,7 +94,7 @@ func (w *worker) reachable(proto int) ([]*upstream, error) {
 	}
 	var all []*upstream
 	for i := range t.Caches {
-		if t.Caches[i].State != topology.Down {
+		if t.Caches[i].RunID != "" && t.Caches[i].State != topology.Down || slices.Contains(w.route.owners, uint16(i)) {
 			all = append(all, w.route.upstreams[i][proto-2])
 		}
 	}

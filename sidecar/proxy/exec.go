@@ -32,6 +32,12 @@ func (w *worker) exec(cl *client, c *command, _ resp.Command) bool {
 		cl.refuse(w, errExecAbort)
 		return true
 	}
+	if watched != nil && watched.moved {
+		// The keys were handed over, and whether anybody has changed them meanwhile nobody knows.
+		w.drop(cl)
+		w.finish(w.newRequest(cl, c.index, kindAway), nullArray(cl.proto))
+		return true
+	}
 	u, err := w.execVia(cl)
 	if err != nil {
 		w.drop(cl)
@@ -62,6 +68,13 @@ func (w *worker) exec(cl *client, c *command, _ resp.Command) bool {
 
 var emptyArray = []byte("*0\r\n")
 
+func nullArray(proto int) []byte {
+	if proto == 3 {
+		return []byte("_\r\n")
+	}
+	return []byte("*-1\r\n")
+}
+
 // execVia returns the connection for the transaction; nil when all of it is answered here. An error means that nothing has run.
 func (w *worker) execVia(cl *client) (*upstream, error) {
 	s := cl.session
@@ -73,8 +86,6 @@ func (w *worker) execVia(cl *client) (*upstream, error) {
 		return u, err
 	case s.watch.lost != nil:
 		return nil, &CacheDownError{Server: s.watch.place.name, Err: fmt.Errorf("the connection that watched the keys is lost; nothing has run: %w", s.watch.lost)}
-	case !w.stillAt(s.watch.place):
-		return nil, fmt.Errorf("%w; nothing has run", errRingChanged)
 	}
 	return s.own, s.own.room()
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ringside/resp"
+	"ringside/sidecar/topology"
 )
 
 // fakeServer is a cache server whose answers the test makes up. It answers one request after the other, as Redis does.
@@ -25,8 +26,8 @@ const (
 	silence = "silence"
 )
 
-// fake starts a fake server. answer returns the reply to one request, "" for the usual one: what the handshake wants, else OK. It is
-// called for one request of a connection at a time, but for several connections at once.
+// fake starts a fake server. answer returns the reply to one request, "" for the usual one: what the handshake wants, else OK. It is not
+// asked for the marker, and called for one request of a connection at a time, but for several connections at once.
 func fake(t testing.TB, answer func(args []string) string) *fakeServer {
 	t.Helper()
 	return fakeEach(t, func() func(args []string) string { return answer })
@@ -91,7 +92,10 @@ func (s *fakeServer) serve(c net.Conn, answer func(args []string) string) {
 				args[i] = string(a)
 			}
 			in = in[n:]
-			reply := answer(args)
+			reply := ""
+			if args[0] != "GET" || args[1] != topology.MarkerName {
+				reply = answer(args)
+			}
 			if reply == "" {
 				reply = usual(args)
 			}
@@ -116,8 +120,14 @@ func usual(args []string) string {
 		return "%1\r\n+proto\r\n:3\r\n"
 	case "INFO":
 		return bulk("# Server\r\nrun_id:" + fakeRunID + "\r\n")
-	case "AUTH":
-		return "+OK\r\n"
+	case "GET":
+		if args[1] == topology.MarkerName {
+			return "$-1\r\n"
+		}
+	case "CLIENT":
+		if args[1] == "ID" {
+			return ":1\r\n"
+		}
 	}
 	return "+OK\r\n"
 }

@@ -155,6 +155,7 @@ func (c *caller) check(n int, frame string) {
 // reply, nor nil for a key that exists, and no INCR is run twice.
 func TestStorm(t *testing.T) {
 	b := persistent(t, 3, func(c *Config) { c.ReplyTimeout = 400 * time.Millisecond })
+	b.adopts.Store(true)
 	const clients = 300
 	until := time.Now().Add(4 * time.Second)
 	callers := make([]*caller, clients)
@@ -389,6 +390,9 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 
 func TestUpstreamByNameAndPassword(t *testing.T) {
 	s := realredis.T(t, "--requirepass", "pw")
+	direct := dial(t, s.Addr())
+	direct.want("AUTH pw", "+OK\r\n")
+	id := runIDOf([]byte(direct.do("INFO server")))
 	for _, c := range []struct {
 		credentials Credentials
 		want        string
@@ -398,7 +402,7 @@ func TestUpstreamByNameAndPassword(t *testing.T) {
 		{Credentials{Password: "pw"}, "$-1\r\n"},
 		{Credentials{Username: "default", Password: "pw"}, "$-1\r\n"},
 	} {
-		b := before(t, nil, fmt.Sprintf("localhost:%d", s.Port()))
+		b := startBefore(t, []topology.Cache{{Name: "c1", Addr: fmt.Sprintf("localhost:%d", s.Port()), Weight: 1, RunID: id}}, nil)
 		b.credentials.Store(&c.credentials)
 		for _, proto := range []string{"2", "3"} {
 			w := b.dial()

@@ -36,7 +36,7 @@ func (h *hub) feedOf(server uint16) *feed {
 	f := h.feeds[key]
 	if f == nil {
 		f = &feed{hub: h, key: key, up: h.worker.newUpstream(key), topics: map[*topic]*standing{}, owed: map[feedTopic]int{}}
-		f.up.feed = f
+		f.up.feed, f.up.bare = f, true
 		h.feeds[key] = f
 	}
 	return f

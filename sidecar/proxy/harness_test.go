@@ -29,6 +29,7 @@ type bench struct {
 	shards  *fakeShards
 	reg     *prometheus.Registry
 	metRuns chan [2]string
+	adopts  atomic.Bool // what is met behind the address of a server becomes part of the topology
 
 	credentials atomic.Pointer[Credentials] // of the cache servers; nil: none
 }
@@ -165,6 +166,9 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 			case b.metRuns <- [2]string{server, runID}:
 			default:
 			}
+			if b.adopts.Load() {
+				b.adopt(server, runID)
+			}
 		},
 		Registerer: b.reg, Log: slog.New(slog.DiscardHandler),
 	}, "0123456789")
@@ -188,6 +192,21 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 	}
 	b.addr = b.server.Addr().String()
 	return b
+}
+
+// adopt makes what was met behind a server's address part of the topology, as the sidecar's feed does; on the loops.
+func (b *bench) adopt(server, runID string) {
+	for {
+		now := b.holder.Current()
+		next, err := topology.AdoptRuns(now, map[string]string{server: runID})
+		if err != nil || next == now {
+			return
+		}
+		b.shards.confirmation.Confirm(shard.View{Epoch: next.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour))
+		if b.holder.Publish(next); b.holder.Current().Caches[next.CacheIndex(server)].RunID == runID {
+			return
+		}
+	}
 }
 
 func testKeyspaces(t testing.TB) *keyspace.Set {

@@ -13,7 +13,7 @@ type collector struct {
 	commands, errors, requests                                                                *prometheus.Desc
 	hits, misses, unconfirmed                                                                 *prometheus.Desc
 	passedErrors, protocolErrors, badPasswords, cut                                           *prometheus.Desc
-	connects, timeouts, clients, upstreams, waiting, ops                                      *prometheus.Desc
+	connects, timeouts, clients, upstreams, waiting, ops, held, carried                       *prometheus.Desc
 	slow, sweeps, refused, privates, privatesRefused, blocked, subscriptions, feeds, messages *prometheus.Desc
 }
 
@@ -45,6 +45,8 @@ func newCollector(s *Server) *collector {
 		sweeps:          desc("sweeps", "Commands under way that go through all keys of the cache servers."),
 		connects:        desc("upstream_connects_total", "Connections made to cache servers by the event loops."),
 		timeouts:        desc("upstream_timeouts_total", "Connections to cache servers closed because a reply did not come in time."),
+		held:            desc("handover_waits_total", "Commands that waited because their plain keys were being handed over to another cache server."),
+		carried:         desc("plain_keys_carried_on_demand_total", "Plain keys carried over from their former cache server because a command asked for them."),
 		clients:         desc("clients", "Client connections now."),
 		upstreams:       desc("upstreams", "Connections of the event loops to cache servers now."),
 		waiting:         desc("upstream_waiting_requests", "Requests that wait for a cache server now."),
@@ -56,7 +58,7 @@ func newCollector(s *Server) *collector {
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.commands, c.errors, c.requests, c.hits, c.misses, c.unconfirmed, c.passedErrors, c.protocolErrors, c.badPasswords, c.cut,
-		c.privates, c.privatesRefused, c.blocked, c.subscriptions, c.feeds, c.messages, c.refused, c.slow, c.sweeps, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops,
+		c.privates, c.privatesRefused, c.blocked, c.subscriptions, c.feeds, c.messages, c.refused, c.slow, c.sweeps, c.connects, c.timeouts, c.clients, c.upstreams, c.waiting, c.ops, c.held, c.carried,
 	} {
 		out <- d
 	}
@@ -116,6 +118,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.sweeps, c.server.sweeps.Load())
 	counter(c.connects, s.upstreamConnects)
 	counter(c.timeouts, s.upstreamTimeouts)
+	counter(c.held, s.held)
+	counter(c.carried, s.carried)
 	gauge(c.clients, int64(s.clients))
 	gauge(c.upstreams, int64(s.upstreams))
 	gauge(c.waiting, int64(s.inFlight))

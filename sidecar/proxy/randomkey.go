@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 
 	"ringside/resp"
-	"ringside/ring"
 )
 
 // randomKey is RANDOMKEY. Servers are drawn by how many names they have and then asked for a random one each, until one is a plain key: so
@@ -38,10 +37,8 @@ func (w *worker) randomKey(cl *client, c *command, _ resp.Command) bool {
 		return true
 	}
 	k := &randomKeyTask{proto: cl.proto}
-	for i, n := range ring.Counts(t.CacheTable(), len(t.Caches)) {
-		if n > 0 {
-			k.servers = append(k.servers, t.Caches[i].Name)
-		}
+	for _, i := range w.route.owners {
+		k.servers = append(k.servers, t.Caches[i].Name)
 	}
 	if len(k.servers) == 0 {
 		cl.refuse(w, errNoCacheServer)

@@ -68,6 +68,9 @@ func (w *worker) newRequest(cl *client, metric int, k kind) *request {
 	return r
 }
 
+// errand returns the request of a task that no client waits for. The task does not complete it.
+func errand(t task) *request { return &request{kind: kindTask, details: &details{task: t}} }
+
 // keepFree is how many unused requests, and details of some, a worker keeps.
 const keepFree = 4096
 

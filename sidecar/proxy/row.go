@@ -97,7 +97,7 @@ func reading(read rowRead) rowHandler {
 // sendGet sends the GET of an entry without allocating.
 func (u *upstream) sendGet(name []byte, r *request, part int32) {
 	u.expect(r, part)
-	if u.conn == nil {
+	if !u.ready {
 		u.early = appendGet(u.early, name)
 		return
 	}

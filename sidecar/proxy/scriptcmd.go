@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"ringside/resp"
-	"ringside/ring"
 )
 
 // scriptHandler returns the handler of a command about scripts or functions, or nil.
@@ -144,12 +143,10 @@ func (w *worker) killScript(cl *client, c *command, cmd resp.Command) bool {
 		return true
 	}
 	var servers []*upstream
-	for i, n := range ring.Counts(t.CacheTable(), len(t.Caches)) {
-		if n > 0 {
-			u := w.newUpstream(upstreamKey{t.Caches[i].Name, t.Caches[i].Addr, cl.proto})
-			u.retired = true // closes when it has been answered
-			servers = append(servers, u)
-		}
+	for _, i := range w.route.owners {
+		u := w.newUpstream(upstreamKey{t.Caches[i].Name, t.Caches[i].Addr, cl.proto})
+		u.retired, u.bare = true, true // closes when it has been answered
+		servers = append(servers, u)
 	}
 	if servers == nil {
 		cl.refuse(w, errNoCacheServer)

@@ -44,6 +44,7 @@ func everyServer(t testing.TB, b *bench, check func(key string)) {
 
 func TestScriptsRunOnEveryServer(t *testing.T) {
 	b := start(t, 3, nil)
+	b.adopts.Store(true)
 	w := b.dial()
 	sha := shaOf(script)
 	everyServer(t, b, func(key string) {
@@ -140,6 +141,7 @@ func awaitServers(t testing.TB, b *bench, w *wire) {
 
 func TestFunctionsRunOnEveryServer(t *testing.T) {
 	b := start(t, 2, nil)
+	b.adopts.Store(true)
 	w := b.dial()
 	load := func(extra ...string) string {
 		w.write(string(resp.AppendCommandString(nil, append(append([]string{"FUNCTION", "LOAD"}, extra...), functions)...)))
@@ -177,7 +179,7 @@ func TestFunctionsRunOnEveryServer(t *testing.T) {
 	// A server that joins later is taught too.
 	joining := realredis.T(t)
 	b.holder.Publish(withCaches(t, b.holder.Current(), func(caches []topology.Cache) []topology.Cache {
-		return append(caches, topology.Cache{Name: "c3", Addr: joining.Addr(), Weight: 1, State: topology.Active})
+		return append(caches, topology.Cache{Name: "c3", Addr: joining.Addr(), Weight: 1, State: topology.Active, RunID: runIDAt(t, joining.Addr())})
 	}))
 	for range 2 {
 		each(b.dial(), says)

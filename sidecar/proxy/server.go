@@ -18,19 +18,23 @@ import (
 	"ringside/sidecar/topology"
 )
 
-// Deps is what the proxy is given. All of it is required.
+// Deps is what the proxy is given. All of it is required, unless it says otherwise.
 type Deps struct {
 	Topology  *topology.Holder
 	Keyspaces *keyspace.Set
 	Rows      Rows
 	Shards    Shards
 	Cluster   Cluster
+	// Plain carries keys; without it, keys that are still on a former owner cannot be used.
+	Plain Plain
 	// Credentials returns those of a cache server. It is called on the loops and must not block.
 	Credentials func(server string) Credentials
 	// OnIncarnation hears the run_id of a cache server at every connection. It is called on the loops and must not block.
 	OnIncarnation func(server, runID string)
-	Registerer    prometheus.Registerer
-	Log           *slog.Logger
+	// OnNewerEpoch, if set, hears of a higher epoch that a cache server knows of. It is called on the loops and must not block.
+	OnNewerEpoch func(epoch uint64)
+	Registerer   prometheus.Registerer
+	Log          *slog.Logger
 }
 
 // Server answers the application.

@@ -11,9 +11,11 @@ import (
 // session is what a connection has that goes beyond one request and its reply: a transaction, watched keys, a command that waits for
 // data, subscriptions. Most clients never have one, and all that it costs them is to look whether they have.
 type session struct {
-	// blocked: the client waits for data, at this place. That may last, and is called off when the client leaves or the ring changes.
-	blocked bool
-	place   place
+	// blocked: the client waits for data, at this place, by this call. That may last, and is called off when the client leaves or the ring changes.
+	blocked    bool
+	place      place
+	call       *ownCall
+	unblocking int // requests to a cache server, under way, to end the wait
 
 	tx    *transaction // between MULTI and EXEC
 	watch *watch       // between WATCH and EXEC
@@ -22,11 +24,10 @@ type session struct {
 	subs  subscriptions
 }
 
-// place is where a vnode lived, and since when.
+// place is where the plain keys of a vnode lived, and in which process.
 type place struct {
-	vnode      uint16
-	name, addr string
-	generation uint64
+	vnode             uint16
+	name, addr, runID string
 }
 
 // needSession returns the client's session, a new one if it has none yet.
@@ -92,19 +93,33 @@ type ownCall struct {
 	request *request
 	// opens: it is a WATCH, and none came before it.
 	opens bool
+	// sent: the connection owes a reply to it.
+	sent bool
+
+	// Of a command that may wait for data:
+	blocking  *resp.CommandInfo
+	args      [][]byte
+	vnode     uint16
+	deadline  int64 // worker.now; 0: it waits without end
+	calledOff bool  // to be begun anew
 }
 
 // sendOwn sends a command by the client's own connection.
-func (w *worker) sendOwn(cl *client, c *command, cmd resp.Command, u *upstream, opens bool) {
-	t := &ownCall{opens: opens}
+func (w *worker) sendOwn(cl *client, c *command, cmd resp.Command, u *upstream, t *ownCall) {
 	t.request = w.begin(cl, c, t)
 	cl.hold()
+	t.sent = true
 	u.sendCommand(t.request, 0, cmd.Args...)
 }
 
 // replied implements task.
 func (t *ownCall) replied(w *worker, _ *upstream, _ int32, frame []byte) {
+	t.sent = false
 	if frame[0] == '-' {
+		if t.wasCalledOff(frame) {
+			t.again(w)
+			return
+		}
 		w.stats.passedErrors++
 		t.failed()
 	}
@@ -114,6 +129,11 @@ func (t *ownCall) replied(w *worker, _ *upstream, _ int32, frame []byte) {
 
 // refused implements task.
 func (t *ownCall) refused(w *worker, _ int32, err error) {
+	t.sent = false
+	if down, ok := errors.AsType[*CacheDownError](err); ok && t.blocking != nil && !down.Sent && errors.Is(err, errRingChanged) {
+		t.again(w)
+		return
+	}
 	t.failed()
 	w.endHold(t.request.client)
 	for _, reason := range []error{errRingChanged, errClosing} {
@@ -136,7 +156,7 @@ func (w *worker) endHold(cl *client) {
 		return
 	}
 	if s := cl.session; s != nil {
-		s.blocked = false
+		s.blocked, s.call = false, nil
 		if s.own != nil {
 			s.own.grace = 0
 		}
@@ -168,22 +188,28 @@ func (w *worker) placeOf(vnode uint16) (place, uint16, error) {
 		return place{}, 0, err
 	}
 	c := &w.route.topology.Caches[i]
-	return place{vnode: vnode, name: c.Name, addr: c.Addr, generation: w.route.topology.Generation(vnode)}, i, nil
+	return place{vnode: vnode, name: c.Name, addr: c.Addr, runID: c.RunID}, i, nil
 }
 
-// stillAt reports whether a vnode has lived at one place all the time: a server that lost it and has it again was appointed anew.
+// stillAt reports whether a vnode lives at a place now.
 func (w *worker) stillAt(p place) bool {
 	now, _, err := w.placeOf(p.vnode)
 	return err == nil && now == p
 }
 
-// ringChanged calls off the commands that wait on a server which no longer owns their keys: what they wait for comes elsewhere. So do
-// messages.
-func (w *worker) ringChanged() {
-	w.hub.ringChanged()
+// keysMoved has the clients follow that have to do with vnodes which live elsewhere now: what is watched counts as changed, and what is waited
+// for comes elsewhere.
+func (w *worker) keysMoved() {
 	for _, cl := range w.clients {
-		if s := cl.session; s != nil && s.blocked && !w.stillAt(s.place) {
-			s.own.end(errRingChanged)
+		s := cl.session
+		if s == nil {
+			continue
+		}
+		if s.watch != nil && !w.stillAt(s.watch.place) {
+			s.watch.moved = true
+		}
+		if s.blocked && !w.stillAt(s.place) {
+			w.callOff(cl)
 		}
 	}
 }
@@ -222,7 +248,7 @@ func (s *session) restOwn(w *worker) {
 		return
 	}
 	s.idle = w.loop.AfterFunc(idle, func() {
-		if u := s.own; u != nil && u.calls.len() == 0 && s.watch == nil {
+		if u := s.own; u != nil && u.owes() == 0 && s.watch == nil {
 			s.own = nil // the next command must not be sent to its end
 			u.end(errNotNeeded)
 		}

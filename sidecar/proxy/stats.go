@@ -24,6 +24,8 @@ type stats struct {
 	privatesRefused  uint64 // connections of clients' own
 	upstreamConnects uint64
 	upstreamTimeouts uint64
+	held             uint64 // commands that waited for a hand-over
+	carried          uint64 // plain keys, for a command
 	atLimit          limitCounts
 
 	// Taken with the copy.
@@ -84,7 +86,7 @@ func (w *worker) copyStats() stats {
 		if u.conn != nil {
 			s.upstreams++
 		}
-		s.inFlight += u.calls.len()
+		s.inFlight += u.owes()
 	}
 	return s
 }
@@ -112,6 +114,8 @@ func (s *stats) add(o stats) {
 	s.privatesRefused += o.privatesRefused
 	s.upstreamConnects += o.upstreamConnects
 	s.upstreamTimeouts += o.upstreamTimeouts
+	s.held += o.held
+	s.carried += o.carried
 	s.atLimit.add(&o.atLimit)
 	s.clients += o.clients
 	s.blocked += o.blocked

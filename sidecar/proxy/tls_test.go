@@ -200,6 +200,7 @@ func TestTLSServerFails(t *testing.T) {
 	b := beforeTLS(t, s, addr, Credentials{TLS: trusting(t, a, a)}, func(c *Config) {
 		c.ConnectTimeout, c.ReplyTimeout, c.Loops = 200*time.Millisecond, 200*time.Millisecond, 1
 	})
+	b.adopts.Store(true)
 	w := b.dial()
 	w.want("SET k v", "+OK\r\n")
 	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors()

@@ -42,6 +42,7 @@ type localCommand struct {
 type watch struct {
 	place place
 	lost  error // why the connection that watched is gone; nil: it is there
+	moved bool  // another server has the keys, or had them meanwhile
 }
 
 // fits says why a command at p cannot go by the connection that watches, the only one of its own that a client may have.
@@ -165,7 +166,7 @@ func (w *worker) watchKeys(cl *client, c *command, cmd resp.Command) bool {
 	if opens {
 		s.watch = &watch{place: p}
 	}
-	w.sendOwn(cl, c, cmd, u, opens)
+	w.sendOwn(cl, c, cmd, u, &ownCall{opens: opens})
 	return true
 }
 

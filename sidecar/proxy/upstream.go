@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"time"
 
 	"ringside/internal/evloop"
@@ -16,7 +14,7 @@ import (
 // grows, when it was lost. Requests are appended to its output during a turn and leave in one write at the turn's end.
 //
 // A connection whose oldest call is not answered in time is closed and everything that waits on it fails: a reply that comes later has no
-// connection to come by, so it can never be given to another caller.
+// connection to come by, so it can never be given to another caller. Nothing is sent before the handshake is over: see greeting.go.
 type upstream struct {
 	worker *worker
 	name   string
@@ -24,10 +22,19 @@ type upstream struct {
 	proto  int
 
 	conn    *evloop.Conn // nil: not connected, not connecting
-	early   []byte       // requests made while the address is being resolved
 	dialing bool         // resolving or connecting
 	calls   callQueue
 	scanner resp.Scanner
+	// ready: the handshake is over. What comes before that waits: the requests in early, their calls in waiting.
+	ready   bool
+	early   []byte
+	waiting callQueue
+	byEpoch uint64 // of the topology by which the first of them was sent here
+	// bare: it carries no plain keys, so it needs not be known to the server, nor know its marker.
+	bare     bool
+	called   string // the name that it has given the server
+	polling  bool   // it has been asked for the marker
+	clientID int64  // of a client's own connection: what the server calls it
 	// relayLeft is how much is still to come of the value that is being passed on in pieces, to the request of the oldest call.
 	relayLeft int
 	timer     *evloop.Timer // runs while calls wait
@@ -57,14 +64,6 @@ const (
 	maxUnsent = 64 << 20
 )
 
-// The steps of the handshake, as call.part.
-const (
-	stepHello int32 = iota
-	stepInfo
-	stepPing // of a feed
-	stepNone // not of the handshake, but nobody waits for the reply either
-)
-
 // room says why nothing can be sent now; nil if something can.
 func (u *upstream) room() error {
 	w := u.worker
@@ -75,10 +74,10 @@ func (u *upstream) room() error {
 		u.dial()
 	}
 	unsent := len(u.early)
-	if u.conn != nil {
+	if u.ready {
 		unsent = u.conn.Buffered()
 	}
-	if u.calls.len() >= w.server.cfg.UpstreamCalls || unsent > maxUnsent {
+	if u.owes() >= w.server.cfg.UpstreamCalls || unsent > maxUnsent {
 		w.stats.atLimit.upstreamFull++
 		return errManyRequests
 	}
@@ -88,7 +87,7 @@ func (u *upstream) room() error {
 // send hands a request over whose reply goes to r. raw is copied. Call room first.
 func (u *upstream) send(raw []byte, r *request, part int32) {
 	u.expect(r, part)
-	if u.conn != nil {
+	if u.ready {
 		u.conn.Write(raw)
 	} else {
 		u.early = append(u.early, raw...)
@@ -103,7 +102,7 @@ func (u *upstream) sendCommand(r *request, part int32, args ...[]byte) {
 
 // post sends a command that has no reply.
 func (u *upstream) post(args ...[]byte) {
-	if u.conn != nil {
+	if u.ready {
 		u.conn.SetOut(resp.AppendCommand(u.conn.Out(commandSize(args)), args...))
 	} else {
 		u.early = resp.AppendCommand(u.early, args...)
@@ -118,8 +117,20 @@ func commandSize(args [][]byte) int {
 	return n
 }
 
+// owes is how many replies are still to come.
+func (u *upstream) owes() int { return u.calls.len() + u.waiting.len() }
+
 func (u *upstream) expect(r *request, part int32) {
-	u.calls.push(call{r, part, u.worker.now})
+	if u.ready {
+		u.calls.push(call{r, part, u.worker.now})
+	} else {
+		u.wait(call{r, part, u.worker.now})
+	}
+	u.watch()
+}
+
+// watch makes sure that silence is noticed.
+func (u *upstream) watch() {
 	if u.timer == nil {
 		u.timer = u.worker.loop.AfterFunc(u.worker.server.cfg.ReplyTimeout, u.checkTimeout)
 	}
@@ -128,19 +139,25 @@ func (u *upstream) expect(r *request, part int32) {
 // checkTimeout closes the connection if its oldest call has waited too long.
 func (u *upstream) checkTimeout() {
 	u.timer = nil
-	if u.calls.len() == 0 {
+	if u.owes() == 0 {
 		return
 	}
 	u.worker.turn()
+	oldest := &u.calls
+	if oldest.len() == 0 {
+		if oldest = &u.waiting; oldest.len() == 0 {
+			return // they have failed just now
+		}
+	}
 	limit := u.worker.server.cfg.ReplyTimeout
-	if u.grace != 0 && u.calls.front().request != nil {
+	if u.grace != 0 && oldest.front().request != nil {
 		if u.grace < 0 {
 			return
 		}
 		limit += u.grace
 	}
 	// What counts is the time without progress: a large reply over a slow network, or a long queue before a busy server, is no silence.
-	waited := time.Duration(u.worker.now - max(u.calls.front().sent, u.heard))
+	waited := time.Duration(u.worker.now - max(oldest.front().sent, u.heard))
 	if waited < limit {
 		u.timer = u.worker.loop.AfterFunc(limit-waited, u.checkTimeout)
 		return
@@ -153,79 +170,6 @@ func (u *upstream) checkTimeout() {
 	u.lost(errReplyTimeout) // still resolving
 }
 
-// dial connects. Names are resolved on a goroutine of their own: no loop waits for DNS.
-func (u *upstream) dial() {
-	u.dialing = true
-	u.runID = ""
-	u.taught = taught{}
-	w := u.worker
-	if host, _, err := net.SplitHostPort(u.addr); err == nil {
-		if _, err := netip.ParseAddr(host); err == nil {
-			u.connect(u.addr)
-			return
-		}
-	}
-	attempt := u.refusals
-	w.server.goroutines.Add(1)
-	go func() {
-		defer w.server.goroutines.Done()
-		addr, err := resolve(w.server.ctx, u.addr, w.server.cfg.ConnectTimeout, attempt)
-		w.loop.Submit(func() {
-			switch {
-			case !u.dialing || u.conn != nil: // timed out meanwhile
-			case err != nil:
-				u.lost(err)
-			default:
-				u.connect(addr)
-			}
-		})
-	}()
-}
-
-func (u *upstream) connect(numeric string) {
-	w := u.worker
-	u.scanner = resp.Scanner{}
-	cred := w.server.deps.Credentials(u.name)
-	if cred.TLS != nil {
-		u.conn = u.dialTLS(numeric, cred.TLS)
-	} else {
-		u.conn = w.loop.Dial("tcp", numeric, w.server.cfg.ConnectTimeout, u)
-	}
-	u.conn.SetWatermarks(maxUnsent/2, maxUnsent)
-	// The handshake's replies come before those of what waited for the address.
-	waiting := u.calls
-	u.calls = callQueue{}
-	var hello []string
-	switch {
-	case u.proto == 3:
-		hello = []string{"HELLO", "3"}
-		if cred.Password != "" {
-			hello = append(hello, "AUTH", orDefault(cred.Username), cred.Password)
-		}
-	case cred.Password != "":
-		hello = []string{"AUTH", orDefault(cred.Username), cred.Password}
-	}
-	out := u.conn.Out(128)
-	if hello != nil {
-		u.expect(nil, stepHello)
-		out = resp.AppendCommandString(out, hello...)
-	}
-	u.expect(nil, stepInfo)
-	out = resp.AppendCommandString(out, "INFO", "server")
-	u.conn.SetOut(append(out, u.early...))
-	u.early = nil
-	for waiting.len() > 0 {
-		u.calls.push(waiting.pop())
-	}
-}
-
-func orDefault(user string) string {
-	if user == "" {
-		return "default"
-	}
-	return user
-}
-
 // OnOpen implements evloop.Handler.
 func (u *upstream) OnOpen(*evloop.Conn) {
 	u.dialing = false
@@ -236,6 +180,9 @@ func (u *upstream) OnOpen(*evloop.Conn) {
 func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 	w := u.worker
 	w.turn()
+	if c != u.conn {
+		return len(in) // a new topology has no use for it
+	}
 	u.heard = w.now
 	consumed := 0
 	for consumed < len(in) {
@@ -297,42 +244,6 @@ func unasked(frame []byte) error {
 	return errors.New("a reply that nobody asked for")
 }
 
-// shake takes a reply of the handshake.
-func (u *upstream) shake(step int32, frame []byte) error {
-	switch step {
-	case stepHello:
-		if frame[0] == '-' {
-			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
-		}
-	case stepPing:
-		if frame[0] == '-' { // of a subscription, most likely: see unasked
-			return errors.New(string(resp.ErrorText(frame)))
-		}
-	case stepInfo:
-		if bytes.HasPrefix(frame, []byte("-NOAUTH")) {
-			// Passed on, the refusal of every request would look to the application like our own.
-			return errors.New("handshake refused: " + string(bytes.TrimRight(frame[1:], "\r\n")))
-		}
-		u.pause = 0
-		u.doubted = false
-		// A user who may not ask stays without: then no entry of this server counts.
-		if u.runID = runIDOf(frame); u.runID != "" {
-			u.worker.server.deps.OnIncarnation(u.name, u.runID)
-		}
-	}
-	return nil
-}
-
-// runIDOf finds the run_id in the reply to INFO server; empty if there is none.
-func runIDOf(frame []byte) string {
-	_, rest, found := bytes.Cut(frame, []byte("\nrun_id:"))
-	if !found {
-		return ""
-	}
-	id, _, _ := bytes.Cut(rest, []byte("\r"))
-	return string(id)
-}
-
 // OnDrain implements evloop.Handler.
 func (u *upstream) OnDrain(*evloop.Conn) {}
 
@@ -354,13 +265,14 @@ func (u *upstream) OnClose(c *evloop.Conn, err error) {
 // lost fails everything that waits and sets the time of the next attempt, which is at once when nothing was lost with it: a server that
 // closes idle connections is not down. What is failed may send again at once, so the queue is taken away first.
 func (u *upstream) lost(err error) {
-	failed := u.calls
-	wasOpen := !u.dialing
+	failed, waiting := u.calls, u.waiting
+	wasOpen, wasReady := !u.dialing, u.ready
 	if u.relayLeft > 0 {
 		u.relayLeft = 0
 		u.worker.cutRelayed(failed.pop().request)
 	}
-	u.conn, u.dialing, u.early, u.runID, u.calls, u.lastErr = nil, false, nil, "", callQueue{}, err
+	u.conn, u.dialing, u.runID, u.calls, u.lastErr = nil, false, "", callQueue{}, err
+	u.ready, u.early, u.waiting, u.called, u.clientID, u.polling = false, nil, callQueue{}, "", 0, false
 	if u.timer != nil {
 		u.timer.Stop()
 		u.timer = nil
@@ -374,22 +286,27 @@ func (u *upstream) lost(err error) {
 	}
 	if u.owner != nil {
 		u.worker.ownLost(u, err)
-	} else if !u.retired && (failed.len() > 0 || !wasOpen) {
+	} else if !u.retired && (failed.len() > 0 || !wasReady) {
 		if u.pause == 0 && err != evloop.ErrLoopStopped {
-			u.worker.server.log.Warn("cache server is lost", "server", u.name, "addr", u.addr, "requests", failed.len(), "error", err)
+			u.worker.server.log.Warn("cache server is lost", "server", u.name, "addr", u.addr, "requests", failed.len()+waiting.len(), "error", err)
 		}
 		u.pause = min(max(2*u.pause, pauseMin), pauseMax)
 		// Spread by a quarter, so that the loops of many sidecars do not all come back in the same moment.
 		u.retryAt = u.worker.loop.Now().Add(u.pause*3/4 + rand.N(u.pause/4))
 	}
-	for failed.len() > 0 {
-		c := failed.pop()
-		if c.request != nil {
-			u.worker.refused(c, &CacheDownError{Server: u.name, Err: err, Sent: wasOpen})
-		}
-	}
+	u.fail(&failed, err, true)
+	u.fail(&waiting, err, false)
 	if u.feed != nil {
 		u.feed.lost(err)
+	}
+}
+
+// fail fails calls. What it fails may send again at once.
+func (u *upstream) fail(calls *callQueue, err error, sent bool) {
+	for calls.len() > 0 {
+		if c := calls.pop(); c.request != nil {
+			u.worker.refused(c, &CacheDownError{Server: u.name, Err: err, Sent: sent})
+		}
 	}
 }
 

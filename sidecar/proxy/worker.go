@@ -38,6 +38,11 @@ type worker struct {
 	positions        []int        // of keys in it
 	groups           groups       // of its keys by server
 
+	gate       *gate // while plain keys are handed over; nil: none are
+	lost       lost
+	settler    settler
+	callingOff map[*client]bool // commands that wait for data and are to be begun anew
+
 	hub        *hub   // what clients listen to
 	collecting bool   // replies made at once are elements of an EXEC's
 	collected  []byte // that one, in the making
@@ -55,7 +60,7 @@ type route struct {
 	earlier []earlierRoute
 	// scan is the order in which SCAN goes through the servers; nil until somebody scans.
 	scan []scanServer
-	// owners are the indexes of the cache servers that own anything.
+	// owners are the indexes of the cache servers that own anything, or still hold plain keys of others.
 	owners []uint16
 }
 
@@ -67,7 +72,7 @@ type upstreamKey struct {
 func newWorker(s *Server, loop *evloop.Loop) *worker {
 	w := &worker{
 		server: s, loop: loop, commands: s.commands, hasher: ring.NewHasher(),
-		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, stats: newStats(len(s.commands.list)),
+		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, callingOff: map[*client]bool{}, stats: newStats(len(s.commands.list)),
 	}
 	w.stats.slowFrom = s.cfg.SlowFrom
 	w.hub = newHub(w)
@@ -87,7 +92,7 @@ func (w *worker) turn() {
 func (w *worker) adopt(t *topology.Topology) {
 	used := map[upstreamKey]bool{}
 	r := route{
-		topology: t, placement: packOwners(t.CacheTable(), len(t.Caches)),
+		topology:  t,
 		upstreams: make([][2]*upstream, len(t.Caches)), confirmations: make([]*shard.Confirmation, len(t.Shards)),
 	}
 	for i := range t.Caches {
@@ -105,11 +110,6 @@ func (w *worker) adopt(t *topology.Topology) {
 	for i := range t.Shards {
 		r.confirmations[i] = w.server.deps.Shards.Confirmation(t.Shards[i].Name)
 	}
-	for i, n := range ring.Counts(t.CacheTable(), len(t.Caches)) {
-		if n > 0 {
-			r.owners = append(r.owners, uint16(i))
-		}
-	}
 	for key, u := range w.upstreams {
 		if !used[key] {
 			delete(w.upstreams, key)
@@ -117,7 +117,18 @@ func (w *worker) adopt(t *topology.Topology) {
 		}
 	}
 	w.route = r
-	w.ringChanged()
+	before := w.gate
+	w.openGate()
+	w.routePlain()
+	w.reviewAll()
+	w.hub.ringChanged()
+	w.keysMoved()
+	if before != nil {
+		// What waited at the gate before, at this one or no more.
+		for cl, h := range before.waiting {
+			h.wake(cl)
+		}
+	}
 }
 
 // newUpstream returns a connection to a cache server that is opened when it is first used.
