@@ -87,21 +87,37 @@ func decodeAnswer(path string, body []byte, answer any) error {
 }
 
 func (c *adminClient) fetch(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	return c.ask(ctx, http.MethodGet, path, query, nil)
+}
+
+// post changes something; body is JSON. Its errors say what to do next.
+func (c *adminClient) post(ctx context.Context, path string, body []byte) ([]byte, error) {
+	return c.ask(ctx, http.MethodPost, path, nil, body)
+}
+
+func (c *adminClient) ask(ctx context.Context, method, path string, query url.Values, sent []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	target := c.base.JoinPath(path)
 	target.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(sent))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json")
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.explain(ctx, err)
+		err = c.explain(ctx, err)
+		if method == http.MethodPost && ctx.Err() != nil {
+			err = fmt.Errorf("%w; the change may have been made: look with ringside ring", err)
+		}
+		return nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -112,6 +128,9 @@ func (c *adminClient) fetch(ctx context.Context, path string, query url.Values) 
 		return nil, fmt.Errorf("%s answers %s with more than %d bytes", c.base.Host, path, maxAnswer)
 	case resp.StatusCode == http.StatusOK:
 		return body, nil
+	}
+	if method == http.MethodPost {
+		return nil, c.changeRefusal(path, resp.StatusCode, body)
 	}
 	return nil, c.refusal(path, resp.StatusCode, body)
 }
@@ -156,6 +175,22 @@ func (c *adminClient) refusal(path string, status int, body []byte) error {
 		return errors.New(reason)
 	}
 	return fmt.Errorf("%s answers %d %s: %s", c.base.Host, status, http.StatusText(status), reason)
+}
+
+// changeRefusal says what to do about a change that was not made.
+func (c *adminClient) changeRefusal(path string, status int, body []byte) error {
+	reason := refusalReason(body)
+	switch status {
+	case http.StatusForbidden:
+		return fmt.Errorf("%s takes no changes: %s", c.base.Host, reason)
+	case http.StatusConflict:
+		return errors.New(reason)
+	case http.StatusNotFound:
+		if !strings.Contains(reason, path) { // it is about the server, not about the path
+			return fmt.Errorf("%s: ringside ring lists those that there are", reason)
+		}
+	}
+	return c.refusal(path, status, body)
 }
 
 // refusalReason reads {"error": "..."}, or else the first line of a text.

@@ -21,6 +21,7 @@ type cli struct {
 	CheckConfig checkConfigCmd `cmd:"" help:"Check a configuration file and print what it comes to, secrets masked."`
 	Ring        ringCmd        `cmd:"" help:"Show the ring: servers, shards and what each owns."`
 	Lookup      lookupCmd      `cmd:"" help:"Say where a key lives."`
+	Cache       cacheCmd       `cmd:"" help:"Add, drain, weigh and remove cache servers while everything runs."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
 	Simulate    simulateCmd    `cmd:"" help:"Show on paper what changes of the fleet move, next to other schemes."`
 	Health      healthCmd      `cmd:"" help:"Ask a sidecar whether it is well, for probes: exit 0 or 1."`
