@@ -100,8 +100,8 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	s.servers.OnIncarnation(s.lifecycle.onIncarnation)
 	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve"}
 	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
-		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members,
-		Credentials: s.access.of, OnIncarnation: s.lifecycle.onIncarnation, Registerer: registry, Log: log,
+		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members, Plain: s.handover,
+		Credentials: s.access.of, OnIncarnation: s.lifecycle.onIncarnation, OnNewerEpoch: s.feed.onNewerEpoch, Registerer: registry, Log: log,
 	}, hex.EncodeToString(boot)); err != nil {
 		return nil, err
 	}
