@@ -170,3 +170,30 @@ func TestConfigRelations(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLifeOfWhatIsCarried(t *testing.T) {
+	const ttl, negTTL = time.Minute, time.Second
+	for _, c := range []struct {
+		kind        EntryKind
+		left        time.Duration
+		ttl, negTTL time.Duration
+		want        time.Duration
+	}{
+		{KindValue, 5 * time.Second, ttl, negTTL, 5 * time.Second},
+		{KindValue, time.Hour, ttl, negTTL, ttl},
+		{KindValue, -1, ttl, negTTL, ttl},
+		{KindValue, 0, ttl, negTTL, 0},
+		{KindValue, time.Microsecond, ttl, negTTL, 0},
+		{KindValue, time.Second, 0, negTTL, 0},
+		{KindAbsent, 5 * time.Second, ttl, negTTL, negTTL},
+		{KindAbsent, time.Millisecond, ttl, negTTL, time.Millisecond},
+		{KindAbsent, time.Second, ttl, 0, 0},
+		{KindLease, time.Second, ttl, negTTL, 0},
+		{KindPoison, time.Second, ttl, negTTL, 0},
+		{KindMalformed, time.Second, ttl, negTTL, 0},
+	} {
+		if got := carriedLife(c.kind, c.left, c.ttl, c.negTTL); got != c.want {
+			t.Errorf("%s with %v left, configured %v and %v: %v, want %v", c.kind, c.left, c.ttl, c.negTTL, got, c.want)
+		}
+	}
+}

@@ -106,6 +106,16 @@ func newSidecar(t testing.TB, cfg Config, servers ...*realredis.Server) *sidecar
 	return s
 }
 
+// newSidecarLike makes another sidecar of the same servers.
+func newSidecarLike(t testing.TB, s *sidecar) *sidecar {
+	t.Helper()
+	other := newSidecar(t, testConfig())
+	if other.config = s.config; other.servers.Apply(s.config) != nil {
+		t.Fatal("what one sidecar took the other refused")
+	}
+	return other
+}
+
 func unchecked(r *realredis.Server) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: r.Addr(), Protocol: 2, MaxRetries: -1, DisableIdentity: true})
 }
@@ -193,6 +203,8 @@ func stepOf(c *Cache, cmd redis.Cmder) string {
 			return "poison"
 		case c.scripts.clean.sha, c.scripts.clean.source:
 			return "clean"
+		case c.scripts.hand.sha, c.scripts.hand.source:
+			return "hand"
 		}
 	}
 	return ""
