@@ -209,7 +209,8 @@ func (w *worker) heard(server string, m topology.Marker) {
 // routePlain works out anew which server each plain key is sent to, and who holds any.
 func (w *worker) routePlain() {
 	t := w.route.topology
-	w.route.placement = packOwners(w.gate.owners(t), len(t.Caches))
+	owners := w.gate.owners(t)
+	w.route.placement = packVnodes(func(v uint16) uint16 { return owners[v] })
 	w.route.owners = nil
 	for i, n := range ring.Counts(t.CacheTable(), len(t.Caches)) {
 		if n > 0 || w.gate.handsOver(t.Caches[i].Name) {

@@ -104,11 +104,17 @@ func (w *worker) releaseDetails(r *request) {
 		return
 	}
 	r.details = nil
-	if w.freeDetailsCount < keepFree {
-		*d = details{key: d.key[:0], nextFree: w.freeDetails}
-		w.freeDetails = d
-		w.freeDetailsCount++
+	if w.freeDetailsCount >= keepFree {
+		return
 	}
+	if r.kind == kindRow && d.read == readGet { // as nearly all are: the rest is not set
+		d.at.topology, d.at.confirmation = nil, nil
+	} else {
+		*d = details{key: d.key}
+	}
+	d.key, d.nextFree = d.key[:0], w.freeDetails
+	w.freeDetails = d
+	w.freeDetailsCount++
 }
 
 // finish completes r with a reply, which it copies.
@@ -134,17 +140,23 @@ func (w *worker) finish(r *request, reply []byte) {
 	cl.advance()
 }
 
-// finishBulk completes r with a bulk string, copied once into the connection's buffer when its turn has come.
+// finishBulk completes r, which writes no row, with a bulk string, copied once into the connection's buffer when its turn has come.
 func (w *worker) finishBulk(r *request, body []byte) {
-	if cl := r.client; cl != nil && cl.head == r {
-		w.stats.observe(r, w.now)
-		cl.writeBulk(body)
-		cl.advance()
+	cl := r.client
+	if cl == nil {
+		w.release(r)
 		return
 	}
-	w.scratch = resp.AppendBulk(w.scratch[:0], body)
-	w.finish(r, w.scratch)
-	w.trimScratch()
+	w.stats.observe(r, w.now)
+	if cl.head != r {
+		r.reply = resp.AppendBulk(r.reply[:0], body)
+		r.done = true
+		cl.held += len(r.reply)
+		cl.checkOutput()
+		return
+	}
+	cl.writeBulk(body)
+	cl.advance()
 }
 
 // fail completes r with the error's reply.

@@ -80,12 +80,11 @@ func reading(read rowRead) rowHandler {
 		for _, field := range cmd.Args[min(2, len(cmd.Args)):] {
 			r.fields = append(r.fields, bytes.Clone(field))
 		}
-		at, u, ok := w.entry(&w.key, cl.proto)
+		u, ok := w.entry(&w.key, cl.proto, &r.at)
 		if !ok {
 			w.rowMissed(r)
 			return true
 		}
-		r.at = at
 		if read == readTTL || read == readPTTL {
 			u.sendCommand(r, stepTTL, []byte("PTTL"), w.name)
 		}

@@ -47,40 +47,47 @@ func (w *worker) governing(epoch uint64) (*topology.Topology, [][2]*upstream) {
 }
 
 // entry works out where the entry of a row is, by the topology that governs the row's shard, and whether the cache may be asked for it
-// (promise P3). The name is in w.name.
-func (w *worker) entry(k *keyspace.Key, proto int) (at entryAt, u *upstream, ok bool) {
+// (promise P3). The name is in w.name, the place in at.
+func (w *worker) entry(k *keyspace.Key, proto int, at *entryAt) (u *upstream, ok bool) {
 	t := w.route.topology
 	if t == nil || k.Keyspace.TTL == 0 {
-		return at, nil, false
+		return nil, false
 	}
 	s := t.ShardOf(k.ShardKey, k.ShardVnode)
 	if s == ring.None {
-		return at, nil, false
+		return nil, false
 	}
 	confirmation := w.route.confirmations[s]
 	view, standing := confirmation.Trust(w.loop.Now(), w.server.cfg.ViewTTL)
 	if standing == shard.Unheard || standing == shard.Expired && !w.server.cfg.ServeUnconfirmed {
-		return at, nil, false
+		return nil, false
 	}
 	upstreams := w.route.upstreams
-	if view.Epoch != t.Epoch {
-		if t, upstreams = w.governing(view.Epoch); t == nil {
-			return at, nil, false
+	var copy topology.Copy
+	var flush uint64
+	if view.Epoch == t.Epoch && view.Phase == shard.Done { // as nearly always
+		copy, flush = w.route.copies.at(k.CacheVnode), w.route.flushes.at(k.ShardVnode)
+	} else {
+		if view.Epoch != t.Epoch {
+			if t, upstreams = w.governing(view.Epoch); t == nil {
+				return nil, false
+			}
 		}
+		copy, flush = t.ReadCopy(view, k.CacheVnode), t.Flush(k.ShardVnode)
 	}
-	copy := t.ReadCopy(view, k.CacheVnode)
 	if copy.IsNone() {
-		return at, nil, false
+		return nil, false
 	}
 	u = upstreams[copy.Server][proto-2]
 	if u == nil || u.room() != nil || u.doubted || u.runID != "" && !u.entryUsable(t.Caches[copy.Server].RunID) {
-		return at, nil, false
+		return nil, false
 	}
 	if standing == shard.Expired {
 		w.stats.unconfirmed++
 	}
-	w.nameEntry(copy.Generation, t.Flush(k.ShardVnode), k.Text)
-	return entryAt{t, confirmation, copy, k.CacheVnode, view.Phase}, u, true
+	w.nameEntry(copy.Generation, flush, k.Text)
+	*at = entryAt{t, confirmation, copy, k.CacheVnode, view.Phase}
+	return u, true
 }
 
 // prefix is the part of an entry's name before the key: its length, and what it was made of.

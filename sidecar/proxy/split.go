@@ -129,9 +129,8 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 			if cl.holdsWrite(w.key.Text) {
 				return false
 			}
-			at, u, ok := w.entry(&w.key, cl.proto)
-			rows = append(rows, joinRow{index: i, key: w.key.Clone(), at: at})
-			if ok {
+			rows = append(rows, joinRow{index: i, key: w.key.Clone()})
+			if u, ok := w.entry(&w.key, cl.proto, &rows[len(rows)-1].at); ok {
 				g.of = append(g.of, g.add(u, bytes.Clone(w.name)))
 			} else {
 				g.of = append(g.of, rowKey)

@@ -325,4 +325,10 @@ func (u *upstream) retire() {
 }
 
 // entryUsable reports whether what comes by this connection may be taken for the server that the topology names.
-func (u *upstream) entryUsable(runID string) bool { return runID != "" && u.runID == runID }
+func (u *upstream) entryUsable(runID string) bool {
+	if runID == "" || u.runID != runID {
+		return false
+	}
+	u.runID = runID // the very same string, which is quicker to compare the next time
+	return true
+}

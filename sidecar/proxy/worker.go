@@ -50,8 +50,12 @@ type worker struct {
 
 // route is what a worker needs of the topology, worked out once per topology.
 type route struct {
-	topology  *topology.Topology
-	placement ownerTable
+	topology *topology.Topology
+	// placement has the indexes of the cache servers that own the vnodes; ring.None before there is a topology.
+	placement vnodeTable[uint16]
+	// copies are where the rows of a vnode are cached by a shard whose change is done, flushes the f of their entries' names.
+	copies  vnodeTable[topology.Copy]
+	flushes vnodeTable[uint64]
 	// upstreams by index of the cache server: for protocol 2 and 3.
 	upstreams [][2]*upstream
 	// confirmations by index of the shard.
@@ -74,6 +78,7 @@ func newWorker(s *Server, loop *evloop.Loop) *worker {
 		server: s, loop: loop, commands: s.commands, hasher: ring.NewHasher(),
 		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, callingOff: map[*client]bool{}, stats: newStats(len(s.commands.list)),
 	}
+	w.route.placement = packVnodes(func(uint16) uint16 { return ring.None })
 	w.stats.slowFrom = s.cfg.SlowFrom
 	w.hub = newHub(w)
 	w.watchIdle()
@@ -92,7 +97,8 @@ func (w *worker) turn() {
 func (w *worker) adopt(t *topology.Topology) {
 	used := map[upstreamKey]bool{}
 	r := route{
-		topology:  t,
+		topology: t, flushes: packVnodes(t.Flush),
+		copies:    packVnodes(func(v uint16) topology.Copy { return t.ReadCopy(shard.View{Epoch: t.Epoch, Phase: shard.Done}, v) }),
 		upstreams: make([][2]*upstream, len(t.Caches)), confirmations: make([]*shard.Confirmation, len(t.Shards)),
 	}
 	for i := range t.Caches {
@@ -138,7 +144,7 @@ func (w *worker) newUpstream(key upstreamKey) *upstream {
 
 // ownerOf returns the index of the cache server that owns a vnode.
 func (w *worker) ownerOf(vnode uint16) (uint16, error) {
-	i := w.route.placement.owner(vnode)
+	i := w.route.placement.at(vnode)
 	if i == ring.None {
 		return 0, w.noOwner()
 	}
@@ -155,7 +161,7 @@ func (w *worker) noOwner() error {
 
 // owner returns the cache server that owns a vnode and the worker's connection to it in the client's protocol.
 func (w *worker) owner(vnode uint16, proto int) (uint16, *upstream, error) {
-	i := w.route.placement.owner(vnode)
+	i := w.route.placement.at(vnode)
 	if i == ring.None {
 		return 0, nil, w.noOwner()
 	}
