@@ -14,9 +14,8 @@ import (
 	"ringside/sidecar/topology"
 )
 
-// LeasePrefix starts the name of the lease under which a key is carried; the key follows. Whoever has found that a key is not on its former
-// owner removes its lease on the new one before he uses it there (see Settling, in doc.go).
-const LeasePrefix = cache.Prefix + "carry:"
+// LeasePrefix starts the name of the lease under which a key is carried (see Settling, in doc.go).
+const LeasePrefix = topology.CarryPrefix
 
 // route is from where to where keys are carried.
 type route struct {
