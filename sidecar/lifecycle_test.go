@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"ringside/cache"
 	"ringside/internal/realredis"
+	"ringside/sidecar/admin"
 	"ringside/sidecar/config"
 	"ringside/sidecar/topology"
 )
@@ -242,4 +244,74 @@ func TestOneSidecarsBadNetworkMovesNothing(t *testing.T) {
 		b := s.lifecycle.ballot(time.Now())
 		return len(b.against) == 0
 	})
+}
+
+// TestAServerThatWasNeverMetKeepsItsKeys: it was not there when the cluster began, so nothing on it can be older than what was written.
+func TestAServerThatWasNeverMetKeepsItsKeys(t *testing.T) {
+	r := realredis.T(t)
+	db := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	defer db.Close()
+	if err := errors.Join(db.Set(t.Context(), "kept", "x", 0).Err(), db.Save(t.Context()).Err(), r.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	s := run(t, fmt.Sprintf("caches: [{ name: c1, addr: %q }]\n", r.Addr()))
+	c := &cluster{sidecars: []*Sidecar{s}}
+	if got := server(s, "c1"); got.RunID != "" || got.State != topology.Active {
+		t.Fatalf("before it was met: %+v", got)
+	}
+	if err := r.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(t, "c1 is used", func(s *Sidecar) bool { return server(s, "c1").RunID != "" })
+	client := redis.NewClient(&redis.Options{Addr: s.proxy.Addr().String()})
+	defer client.Close()
+	deadline := time.Now().Add(patience)
+	for client.Get(t.Context(), "kept").Val() != "x" {
+		if time.Now().After(deadline) {
+			t.Fatalf("the key is lost: %v", client.Get(t.Context(), "kept").Err())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestChangesAtTheSameTimeAreBothMade: without a catalog two topologies of one epoch meet, and the one that loses is made anew.
+func TestChangesAtTheSameTimeAreBothMade(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	var group errgroup.Group
+	for i, s := range c.sidecars {
+		add := admin.Change{Verb: admin.AddCache, Name: fmt.Sprintf("d%d", i+1), Addr: realredis.T(t).Addr(), Weight: 1}
+		group.Go(func() error {
+			_, err := s.operator.do(t.Context(), add)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"d1", "d2"} {
+		c.eventually(t, name+" has joined", in(name, topology.Active))
+	}
+	c.eventually(t, "the changes are done", settled)
+	c.eventually(t, "all have the same", func(s *Sidecar) bool {
+		return s.topology.Current().Digest() == c.sidecars[0].topology.Current().Digest()
+	})
+}
+
+// TestAStoppingSidecarWithdrawsItsVotes: they would count until it is known to be gone.
+func TestAStoppingSidecarWithdrawsItsVotes(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	name := "c1"
+	c.cut[0].Store(&name)
+	a2 := c.sidecars[1]
+	against := func() int {
+		b := a2.lifecycle.ballot(time.Now())
+		return len(b.against["c1"])
+	}
+	c.eventually(t, "a1 votes", func(*Sidecar) bool { return against() == 1 })
+	c.sidecars[0].prober.withdraw()
+	c.eventually(t, "a1's vote is gone", func(*Sidecar) bool { return against() == 0 })
+	c.sidecars[0].prober.announce()
+	if len(c.sidecars[0].gossip.Members()[0].Votes) != 0 {
+		t.Error("a1 votes again")
+	}
 }

@@ -57,7 +57,7 @@ func summary(p admin.Progress) string {
 	for _, s := range p.Servers {
 		switch {
 		case len(s.Votes) > 0:
-			parts = append(parts, fmt.Sprintf("%s fails (%d votes of %d that are needed)", s.Name, len(s.Votes), s.Needed))
+			parts = append(parts, fmt.Sprintf("%s fails (votes: %d, needed: %d)", s.Name, len(s.Votes), s.Needed))
 		case s.State == topology.Joining && s.Well && p.Changing:
 			parts = append(parts, s.Name+" joins when the change before is done")
 		case s.State == topology.Joining && s.Well:

@@ -45,6 +45,7 @@ type Sidecar struct {
 	proxy     *proxy.Server
 	admin     *admin.Server
 	members   *members
+	operator  *changes
 	bootID    string
 	ready     chan struct{}
 }
@@ -105,10 +106,10 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	}, hex.EncodeToString(boot)); err != nil {
 		return nil, err
 	}
-	operator := &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, hasAll: s.members.allHave, meet: s.meet}
+	s.operator = &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, hasAll: s.members.allHave, meet: s.meet}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token)}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
-		Change: operator.do, Progress: s.progress,
+		Change: s.operator.do, Progress: s.progress,
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
 	})
 	return s, err

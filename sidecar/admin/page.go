@@ -72,6 +72,7 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 	if t := s.deps.Topology.Current(); t != nil {
 		answer, _ := s.rings.documents(t)
 		v := newView(t, s.deps.Members(), s.deps.Pools(), s.deps.Ready())
+		v.Change = s.deps.Progress().Summary
 		v.Version, v.RingTag, v.Keyspaces = s.deps.Version, answer.etag, s.deps.Keyspaces.Keyspaces()
 		if query := r.URL.Query(); query.Has("key") {
 			v.Lookup = lookUp(t, s.deps.Keyspaces, query.Get("key"))

@@ -19,6 +19,7 @@ type view struct {
 	Digest    string
 	RingTag   string // ETag of /ring as JSON, so that the page sees when to fetch it anew
 	NotReady  string // why; empty: ready
+	Change    string // what is being carried out, and how far; empty: nothing
 	Vnodes    int
 	Caches    []serverRow
 	Shards    []serverRow
