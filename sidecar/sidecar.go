@@ -154,6 +154,8 @@ func (s *Sidecar) proxyConfig(version string) proxy.Config {
 	c.Limits.MaxBulk, c.Limits.MaxRequest = int(l.Value), int(l.Request)
 	c.OutputHard, c.InFlight, c.RowOps = int(l.Output), l.Pipeline, l.RowOperations
 	c.ClientIdle, c.UpstreamIdle = l.ClientIdle, l.UpstreamIdle
+	c.ConnectTimeout, c.ReplyTimeout, c.SweepTimeout, c.SlowFrom = l.ConnectTimeout, l.ReplyTimeout, l.SweepTimeout, l.SlowFrom
+	c.UpstreamCalls, c.PrivateUpstreams = l.UpstreamRequests, l.PrivateConnections
 	c.OutputSoft = min(c.OutputSoft, c.OutputHard)
 	c.ViewTTL, c.ServeUnconfirmed = s.cfg.ViewTTL, s.cfg.WhenShardUnreachable == "serve"
 	return c

@@ -74,6 +74,12 @@ func (c *Config) check(d *decoder) {
 	checkRange(d, "limits.row_operations", c.Limits.RowOperations, 1, 1_000_000)
 	checkRange(d, "limits.shard_queue", c.Limits.ShardQueue, 1, 1_000_000)
 	checkRange(d, "limits.shard_queue_wait", c.Limits.ShardQueueWait, time.Millisecond, 10*time.Second)
+	checkRange(d, "limits.connect_timeout", c.Limits.ConnectTimeout, 10*time.Millisecond, time.Minute)
+	checkRange(d, "limits.reply_timeout", c.Limits.ReplyTimeout, 100*time.Millisecond, 10*time.Minute)
+	checkRange(d, "limits.upstream_requests", c.Limits.UpstreamRequests, 1, 10_000_000)
+	checkRange(d, "limits.private_connections", c.Limits.PrivateConnections, 1, maxClients)
+	checkRange(d, "limits.sweep_timeout", c.Limits.SweepTimeout, 100*time.Millisecond, 24*time.Hour)
+	checkRange(d, "limits.slow_from", c.Limits.SlowFrom, time.Millisecond, time.Hour)
 }
 
 func checkRange[T int | Size | time.Duration](d *decoder, path string, value, low, high T) {

@@ -127,6 +127,13 @@ type Limits struct {
 	RowOperations  int           `yaml:"row_operations"`   // misses and writes of rows under way; more get OVERLOADED; default 8192
 	ShardQueue     int           `yaml:"shard_queue"`      // requests waiting for one shard's connections; default 1024
 	ShardQueueWait time.Duration `yaml:"shard_queue_wait"` // and how long one waits; default 500ms
+
+	ConnectTimeout     time.Duration `yaml:"connect_timeout"`     // how long connecting to a cache server may take; default 500ms
+	ReplyTimeout       time.Duration `yaml:"reply_timeout"`       // how long one that owes replies may send nothing; default 3s
+	UpstreamRequests   int           `yaml:"upstream_requests"`   // requests waiting for one connection to a cache server; default 65536
+	PrivateConnections int           `yaml:"private_connections"` // clients with a connection of their own to a cache server; default 1024
+	SweepTimeout       time.Duration `yaml:"sweep_timeout"`       // how long a command that goes through all keys may take; default 1m
+	SlowFrom           time.Duration `yaml:"slow_from"`           // how long a request takes that SLOWLOG and LATENCY show; default 10ms
 }
 
 // Log says what is logged, on standard error.
@@ -147,6 +154,8 @@ func Default() *Config {
 		Limits: Limits{
 			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,
+			ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, UpstreamRequests: 1 << 16, PrivateConnections: 1024,
+			SweepTimeout: time.Minute, SlowFrom: 10 * time.Millisecond,
 		},
 		Log: Log{Level: "info", Format: "text"},
 	}

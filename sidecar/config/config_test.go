@@ -29,7 +29,7 @@ keyspaces:
   - { name: user,  pattern: "user:{id:int}", table: users, value: row, ttl: 10m, negative_ttl: 5s }
   - { name: order, pattern: "order:{tenant}:{id:int}", shard_by: tenant, table: orders, ttl: 1m }
 view_ttl: 2s
-limits: { value: 1MiB, shard_queue_wait: 1.5s }
+limits: { value: 1MiB, shard_queue_wait: 1.5s, connect_timeout: 50ms, reply_timeout: 10s, upstream_requests: 1000, private_connections: 20, sweep_timeout: 5m, slow_from: 1ms }
 `
 
 // testMachine is one on which a file "token" and a few variables exist.
@@ -84,7 +84,11 @@ func TestParse(t *testing.T) {
 	equal("keyspaces[1]", c.Keyspaces[1], Keyspace{"order", "order:{tenant}:{id:int}", "orders", "row", "tenant", time.Minute, 0})
 	equal("compiled", c.Set().ByName("user").String(), "user (user:{id:int})")
 	equal("compiled shard_by", c.Set().ByName("user").ShardBy, "id")
-	equal("limits", c.Limits, Limits{1 << 20, 128 << 20, 256 << 20, 1024, 0, 5 * time.Minute, 8192, 1024, 1500 * time.Millisecond})
+	limits := Default().Limits
+	limits.Value, limits.ShardQueueWait = 1<<20, 1500*time.Millisecond
+	limits.ConnectTimeout, limits.ReplyTimeout, limits.UpstreamRequests = 50*time.Millisecond, 10*time.Second, 1000
+	limits.PrivateConnections, limits.SweepTimeout, limits.SlowFrom = 20, 5*time.Minute, time.Millisecond
+	equal("limits", c.Limits, limits)
 	equal("view_ttl", c.ViewTTL, 2*time.Second)
 	equal("consistency", c.Consistency, "bounded")
 }
@@ -245,6 +249,12 @@ limits:
   row_operations: 8192
   shard_queue: 1024
   shard_queue_wait: 1.5s
+  connect_timeout: 50ms
+  reply_timeout: 10s
+  upstream_requests: 1000
+  private_connections: 20
+  sweep_timeout: 5m
+  slow_from: 1ms
 log:
   level: info
   format: text
