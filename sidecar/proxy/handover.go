@@ -77,16 +77,13 @@ func (w *worker) openGate() {
 	}
 	g := &gate{worker: w, waiting: map[*client]*hold{}}
 	for _, h := range t.Handovers {
-		var mine *handover
+		// The step stays. What was settled is not so any more: it may have another new owner.
+		mine := &handover{Handover: h, server: uint16(t.CacheIndex(h.From)), settled: map[string]struct{}{}, settling: map[string]*settling{}}
 		if old != nil {
 			if i := slices.IndexFunc(old.handovers, func(o *handover) bool { return o.Handover == h }); i >= 0 {
-				mine = old.handovers[i]
+				mine.step = old.handovers[i].step
 			}
 		}
-		if mine == nil {
-			mine = &handover{Handover: h, settled: map[string]struct{}{}, settling: map[string]*settling{}}
-		}
-		mine.server = uint16(t.CacheIndex(h.From))
 		g.handovers = append(g.handovers, mine)
 	}
 	w.gate = g

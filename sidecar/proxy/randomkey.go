@@ -100,7 +100,7 @@ func (k *randomKeyTask) replied(w *worker, _ *upstream, part int32, frame []byte
 		k.sizes[part] = n
 	default:
 		server := w.route.topology.CacheIndex(k.servers[k.draws[part]])
-		if name, ok := resp.BulkOf(frame); ok && w.lists(name, server) {
+		if name, ok := resp.BulkOf(frame); ok && w.shows(name, server) {
 			k.found[part] = append([]byte(nil), name...)
 		}
 	}
@@ -147,6 +147,11 @@ func (k *randomKeyTask) draw(w *worker, total int64) {
 	k.came(w)
 }
 
+// shows reports whether a name that a server has is a plain key that it owns or still has to hand over.
+func (w *worker) shows(name []byte, server int) bool {
+	return w.lists(name, server, false) || w.gate != nil && w.lists(name, server, true)
+}
+
 // drawn returns the place of the n-th of all names in the servers of these sizes.
 func drawn(sizes []int64, n int64) int {
 	for i, size := range sizes {
@@ -191,7 +196,7 @@ func (k *randomKeyTask) page(w *worker, frame []byte) {
 		if !more {
 			break
 		}
-		if name, ok := resp.BulkOf(element); ok && w.lists(name, server) {
+		if name, ok := resp.BulkOf(element); ok && w.shows(name, server) {
 			if rand.IntN(n) == 0 {
 				chosen = name
 			}

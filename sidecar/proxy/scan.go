@@ -15,32 +15,32 @@ const errCursor = resp.Refusal("ERR invalid cursor")
 const maxScanCount = 10000
 
 // scan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]: one page of one server. Its guarantee is Redis's for the keys that are
-// there, and whose owner stays the same, from the first call to the last.
+// there from the first call to the last, also while they are handed over.
 func (w *worker) scan(cl *client, c *command, cmd resp.Command) bool {
 	cursor, ok := parseCursor(cmd.Args[1])
 	if !ok {
 		cl.refuse(w, errCursor)
 		return true
 	}
-	order, err := w.scanOrder()
+	plan, err := w.scanPlan()
 	if err != nil {
 		cl.refuse(w, err)
 		return true
 	}
-	place, own := resume(order, cursor)
-	if place == len(order) {
+	at, more := plan.resume(cursor)
+	if !more {
 		r := w.newRequest(cl, c.index, kindAway)
 		w.finish(r, appendPage(nil, 0, nil))
 		return true
 	}
-	t := &scanTask{order: order, place: place, server: w.route.topology.Caches[order[place].index].Name}
+	t := &scanTask{plan: plan, at: at, server: w.route.topology.Caches[plan.passes[at.pass][at.place].index].Name}
 	u, err := w.upstreamOf(t.server, cl.proto)
 	if err != nil {
 		cl.refuse(w, err)
 		return true
 	}
 	args := slices.Clone(cmd.Args)
-	args[1] = strconv.AppendUint(nil, own, 10)
+	args[1] = strconv.AppendUint(nil, at.own, 10)
 	for i := 2; i+1 < len(args); i += 2 {
 		if n, err := strconv.ParseInt(string(args[i+1]), 10, 64); bytes.EqualFold(args[i], []byte("count")) && err == nil && n > maxScanCount {
 			args[i+1] = strconv.AppendInt(nil, maxScanCount, 10)
@@ -51,30 +51,43 @@ func (w *worker) scan(cl *client, c *command, cmd resp.Command) bool {
 	return true
 }
 
-// scanOrder returns the order in which the servers that own something are scanned.
-func (w *worker) scanOrder() ([]scanServer, error) {
+// scanPlan returns how the servers are scanned.
+func (w *worker) scanPlan() (*scanPlan, error) {
 	t := w.route.topology
 	if t == nil {
 		return nil, errNoTopology
 	}
 	if w.route.scan == nil {
-		var names []string
-		var index []int
-		for i, vnodes := range ring.Counts(t.CacheTable(), len(t.Caches)) {
-			if vnodes > 0 {
-				names = append(names, t.Caches[i].Name)
-				index = append(index, i)
-			}
+		p := &scanPlan{}
+		if since := lastChange(t); since > 0 {
+			p.change = changeOf(since)
 		}
-		w.route.scan = scanOrder(names)
-		for i, s := range w.route.scan {
-			w.route.scan[i].index = index[s.index]
-		}
+		owned := ring.Counts(t.CacheTable(), len(t.Caches))
+		p.passes[passFormer] = w.scanOrder(func(i int) bool { return w.gate.handsOver(t.Caches[i].Name) })
+		p.passes[passOwners] = w.scanOrder(func(i int) bool { return owned[i] > 0 })
+		w.route.scan = p
 	}
-	if len(w.route.scan) == 0 {
+	if len(w.route.scan.passes[passOwners]) == 0 {
 		return nil, errNoCacheServer
 	}
 	return w.route.scan, nil
+}
+
+// scanOrder returns the order in which some of the servers are scanned.
+func (w *worker) scanOrder(which func(i int) bool) []scanServer {
+	var names []string
+	var index []int
+	for i := range w.route.topology.Caches {
+		if which(i) {
+			names = append(names, w.route.topology.Caches[i].Name)
+			index = append(index, i)
+		}
+	}
+	order := scanOrder(names)
+	for i := range order {
+		order[i].index = index[order[i].index]
+	}
+	return order
 }
 
 // upstreamOf returns the worker's connection to a server of the topology, ready to be sent something.
@@ -87,10 +100,18 @@ func (w *worker) upstreamOf(name string, proto int) (*upstream, error) {
 	return u, u.room()
 }
 
-// lists reports whether a name that a server has is a plain key that this server owns. What else a server may hold: entries of rows, what
-// has been left behind by a change of the topology, and names that mean rows: nobody can read them there.
-func (w *worker) lists(name []byte, server int) bool {
-	if checkPlain(name) != nil || int(w.route.topology.CacheOf(w.hasher.Vnode(ring.CacheKey(name)))) != server {
+// lists reports whether a name that a server has is a plain key that this server owns; as a former owner: that it still has to hand over. What
+// else a server may hold: entries of rows, what has been left behind by a change of the topology, and names that mean rows: nobody can read them there.
+func (w *worker) lists(name []byte, server int, asFormer bool) bool {
+	if checkPlain(name) != nil {
+		return false
+	}
+	t, vnode := w.route.topology, w.hasher.Vnode(ring.CacheKey(name))
+	if asFormer {
+		if n := t.HandoverOf(vnode); n < 0 || server < 0 || t.Handovers[n].From != t.Caches[server].Name {
+			return false
+		}
+	} else if int(t.CacheOf(vnode)) != server {
 		return false
 	}
 	isRow, err := w.server.keyspaces.Match(w.hasher, name, &w.key)
@@ -99,8 +120,8 @@ func (w *worker) lists(name []byte, server int) bool {
 
 type scanTask struct {
 	r      *request
-	order  []scanServer // when the page was asked for
-	place  int
+	plan   *scanPlan // when the page was asked for
+	at     spot
 	server string
 }
 
@@ -115,7 +136,7 @@ func (t *scanTask) replied(w *worker, _ *upstream, _ int32, frame []byte) {
 		w.fail(t.r, errStrangeReply)
 		return
 	}
-	cursor, err := next(t.order, t.place, own)
+	cursor, err := t.plan.next(t.at, own)
 	if err != nil {
 		w.fail(t.r, err)
 		return
@@ -128,7 +149,7 @@ func (t *scanTask) replied(w *worker, _ *upstream, _ int32, frame []byte) {
 		if !more {
 			break
 		}
-		if name, ok := resp.BulkOf(element); ok && w.lists(name, index) {
+		if name, ok := resp.BulkOf(element); ok && w.lists(name, index, t.at.pass == passFormer) {
 			kept = append(kept, name)
 		}
 	}

@@ -45,12 +45,13 @@ func TestScanCursorsSurviveChanges(t *testing.T) {
 					now = append(now, n)
 				}
 			}
-			order := scanOrder(now)
-			place, own := resume(order, cursor)
-			if place == len(order) {
+			plan := &scanPlan{passes: [2][]scanServer{passOwners: scanOrder(now)}}
+			at, more := plan.resume(cursor)
+			if !more {
 				break
 			}
-			name := now[order[place].index]
+			own := at.own
+			name := now[plan.passes[passOwners][at.place].index]
 			if int(own) != seen[name] && stayed[name] {
 				t.Fatalf("%s is asked for page %d after %d", name, own, seen[name])
 			}
@@ -59,7 +60,7 @@ func TestScanCursorsSurviveChanges(t *testing.T) {
 				own = 0
 			}
 			var err error
-			if cursor, err = next(order, place, own); err != nil {
+			if cursor, err = plan.next(at, own); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -72,20 +73,24 @@ func TestScanCursorsSurviveChanges(t *testing.T) {
 }
 
 func TestScanCursorsFit(t *testing.T) {
-	order := scanOrder([]string{"c1", "c2", "c3"})
-	for _, own := range []uint64{1, 1<<31 - 1, cursorMax} {
-		c, err := next(order, 1, own)
-		if err != nil || c > 1<<63-1 || own < 1<<31 && c >= 1<<53 {
-			t.Errorf("own cursor %d gives %d, %v", own, c, err)
-		}
-		if place, back := resume(order, c); place != 1 || back != own {
-			t.Errorf("cursor %d leads to %d of server %d, want %d of server 1", c, back, place, own)
+	plan := &scanPlan{passes: [2][]scanServer{passOwners: scanOrder([]string{"c1", "c2", "c3"})}}
+	for _, own := range []uint64{1, 1<<28 - 1, cursorMax} {
+		for change := range uint64(changeMask + 1) {
+			plan.change = change
+			at := spot{pass: passOwners, place: 1, own: own}
+			c, err := plan.next(at, own)
+			if err != nil || c > 1<<63-1 || own < 1<<28 && c >= 1<<53 {
+				t.Errorf("own cursor %d gives %d, %v", own, c, err)
+			}
+			if back, more := plan.resume(c); !more || back != at {
+				t.Errorf("cursor %d leads to %+v, want %+v", c, back, at)
+			}
 		}
 	}
-	if c, err := next(order, 1, cursorMax+1); err == nil {
-		t.Errorf("a cursor of 2^41 gives %d", c)
+	if c, err := plan.next(spot{pass: passOwners, place: 1}, cursorMax+1); err == nil {
+		t.Errorf("a cursor of 2^38 gives %d", c)
 	}
-	if c, err := next(order, 2, 0); c != 0 || err != nil {
+	if c, err := plan.next(spot{pass: passOwners, place: 2}, 0); c != 0 || err != nil {
 		t.Errorf("the last page of the last server gives %d, %v", c, err)
 	}
 	var names []string
@@ -187,7 +192,7 @@ func TestScanShowsThePlainKeysOfAllServers(t *testing.T) {
 	w.want("SCAN 0 COUNT 0", "-ERR syntax error\r\n")
 	w.want("SCAN 0 COUNT x", "-ERR value is not an integer or out of range\r\n")
 	w.want("SCAN 0 MATCH", "-ERR syntax error\r\n")
-	w.want("SCAN 18446744073709551615", "*2\r\n"+bulk("0")+"*0\r\n")
+	w.want("SCAN 18446744073692774399", "*2\r\n"+bulk("0")+"*0\r\n")
 }
 
 func TestScanDuringAChangeOfTheTopology(t *testing.T) {

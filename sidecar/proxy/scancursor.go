@@ -9,20 +9,29 @@ import (
 	"ringside/ring"
 )
 
-// A cursor of SCAN says where on which server a scan goes on: the low 22 bits are the server's tag, the rest is that server's own cursor.
+// A cursor of SCAN says where on which server a scan goes on: the low 22 bits are the server's tag, 3 bits say by which plan and in which
+// pass, the rest is that server's own cursor.
 //
 // The tag comes from the server's name, not from its place in a list, and the servers are scanned in the order of their tags. So a
 // cursor means the same after any change of the topology, and to every sidecar: a server that stays is scanned to its end and none is
 // passed over; the scan goes on behind one that has left. The exception are names whose hashes are equal (one in 93,000 fleets of ten
 // has such a pair): there the second tag depends on whether the first name is there.
 //
-// Redis's cursors are less than the number of buckets of its table. With fewer than 2^31 of them the whole fits into the 53 bits
+// While keys are handed over a scan has two passes: first what the former owners still have, then what the owners have. A key that moves
+// meanwhile is met in one of them, or in both. A scan that was begun before the keys began to move begins anew: it may have been through with the server
+// that gets a key, and not yet have come to the one that has it.
+//
+// Redis's cursors are less than the number of buckets of its table. With fewer than 2^28 of them the whole fits into the 53 bits
 // that a client has which takes numbers for floating point, and it cannot be above 63 bits.
 const (
-	tagBits   = 22
-	tagMask   = 1<<tagBits - 1
-	tagSpace  = 1<<tagBits - ring.Vnodes - 1 // leaves room for names with equal hashes, and for never being 0
-	cursorMax = 1<<(63-tagBits) - 1
+	tagBits    = 22
+	changeBits = 2
+	ownShift   = tagBits + changeBits + 1
+	tagMask    = 1<<tagBits - 1
+	changeMask = 1<<changeBits - 1
+	formerBit  = 1 << (tagBits + changeBits)
+	tagSpace   = 1<<tagBits - ring.Vnodes - 1 // leaves room for names with equal hashes, and for never being 0
+	cursorMax  = 1<<(63-ownShift) - 1
 )
 
 var errScanCursor = errors.New("the cache server's cursor is too large to be passed on")
@@ -31,6 +40,27 @@ var errScanCursor = errors.New("the cache server's cursor is too large to be pas
 type scanServer struct {
 	tag   uint32
 	index int // in the names given
+}
+
+// scanPlan is how a scan goes through the servers.
+type scanPlan struct {
+	change uint64 // tells the hand-overs of one change from those of others; 0: there are none
+	passes [2][]scanServer
+}
+
+// The passes of a scan.
+const (
+	passFormer = iota
+	passOwners
+)
+
+// changeOf returns scanPlan.change for the epoch in which the last hand-over began.
+func changeOf(since uint64) uint64 { return 1 + since%changeMask }
+
+// spot is where a scan is.
+type spot struct {
+	pass, place int
+	own         uint64 // the server's own cursor
 }
 
 // scanOrder returns the order in which servers of these names are scanned.
@@ -51,27 +81,47 @@ func scanOrder(names []string) []scanServer {
 	return order
 }
 
-// resume returns the place in the order where a scan goes on, and the server's own cursor; len(order) when nothing is left.
-func resume(order []scanServer, cursor uint64) (place int, own uint64) {
-	tag := uint32(cursor & tagMask)
-	place, found := slices.BinarySearchFunc(order, tag, func(s scanServer, tag uint32) int { return int(s.tag) - int(tag) })
-	if found {
-		return place, cursor >> tagBits
+// resume returns where a scan goes on; false when nothing is left.
+func (p *scanPlan) resume(cursor uint64) (spot, bool) {
+	var at spot
+	switch former := cursor&formerBit != 0; {
+	case p.change != 0 && cursor>>tagBits&changeMask != p.change: // it begins, perhaps anew
+	case p.change == 0 && former: // what the former owners had is with the owners now
+		at.pass = passOwners
+	default:
+		if !former {
+			at.pass = passOwners
+		}
+		tag := uint32(cursor & tagMask)
+		place, found := slices.BinarySearchFunc(p.passes[at.pass], tag, func(s scanServer, tag uint32) int { return int(s.tag) - int(tag) })
+		if at.place = place; found {
+			at.own = cursor >> ownShift
+		}
 	}
-	return place, 0
+	if at.pass == passFormer && at.place == len(p.passes[passFormer]) {
+		at = spot{pass: passOwners}
+	}
+	return at, at.place < len(p.passes[at.pass])
 }
 
-// next returns the cursor to give out after a page of the server at place, whose own cursor is now own; 0: it was the last page.
-func next(order []scanServer, place int, own uint64) (uint64, error) {
-	switch {
-	case own > cursorMax:
+// next returns the cursor to give out after a page, when the server's own cursor is now own; 0: it was the last page.
+func (p *scanPlan) next(at spot, own uint64) (uint64, error) {
+	if own > cursorMax {
 		return 0, errScanCursor
-	case own > 0:
-		return own<<tagBits | uint64(order[place].tag), nil
-	case place+1 < len(order):
-		return uint64(order[place+1].tag), nil
 	}
-	return 0, nil
+	if own == 0 {
+		if at.place++; at.place == len(p.passes[at.pass]) {
+			at = spot{pass: at.pass + 1}
+		}
+		if at.pass > passOwners || len(p.passes[at.pass]) == 0 {
+			return 0, nil
+		}
+	}
+	cursor := own<<ownShift | p.change<<tagBits | uint64(p.passes[at.pass][at.place].tag)
+	if at.pass == passFormer {
+		cursor |= formerBit
+	}
+	return cursor, nil
 }
 
 // parseCursor reads a cursor as Redis does, except that it takes no sign.

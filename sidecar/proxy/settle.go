@@ -20,9 +20,10 @@ type Plain interface {
 	Carry(ctx context.Context, h topology.Handover, to string, key []byte) error
 }
 
-// A key whose vnode was handed is settled when its former owner does not have it. That owner only loses keys by then, so what is settled stays
-// so, and a command on settled keys is like any other. A key that is not settled is asked for on the former owner, and carried over if it is
-// there, before the first command on it goes on.
+// A key whose vnode was handed is settled when its former owner does not have it, and nobody who has read it there before can put it on the new
+// owner any more. The former owner only loses keys by then, so what is settled stays so, and a command on settled keys is like any other. A key
+// that is not settled is asked for on the former owner before the first command on it goes on. If it is there it is carried over; if not, the
+// lease under which somebody may have carried it is removed.
 
 // unsettled is a key, in a client's input, that has to be settled first.
 type unsettled struct {
@@ -36,6 +37,12 @@ type settling struct {
 	key     []byte
 	waiting []waiting
 }
+
+// The steps of settling, as call.part.
+const (
+	stepThere int32 = iota
+	stepLease
+)
 
 type waiting struct {
 	client *client
@@ -110,7 +117,7 @@ func (g *gate) work() {
 			continue
 		}
 		q.asking++
-		u.sendCommand(errand(s), 0, []byte("EXISTS"), s.key)
+		u.sendCommand(errand(s), stepThere, []byte("EXISTS"), s.key)
 	}
 	for q.carrying < maxCarrying && len(q.toCarry) > 0 {
 		s := q.toCarry[0]
@@ -129,46 +136,74 @@ func (g *gate) ask(s *settling) (*upstream, error) {
 }
 
 // replied implements task.
-func (s *settling) replied(w *worker, _ *upstream, _ int32, frame []byte) {
+func (s *settling) replied(w *worker, u *upstream, step int32, frame []byte) {
 	n, ok := resp.IntOf(frame)
-	var err error
 	switch {
 	case frame[0] == '-':
-		err = &CacheDownError{Server: s.from.From, Err: errors.New(string(resp.ErrorText(frame)))}
+		s.asked(w, &CacheDownError{Server: u.name, Err: errors.New(string(resp.ErrorText(frame)))})
 	case !ok:
-		err = errStrangeReply
+		s.asked(w, errStrangeReply)
+	case step == stepLease || w.gate == nil:
+		s.asked(w, nil)
+	case n == 0:
+		w.gate.endLease(s)
+	default:
+		w.settler.asking--
+		w.settler.toCarry = append(w.settler.toCarry, s)
+		w.gate.work()
 	}
-	s.asked(w, n > 0, err)
 }
 
 // refused implements task.
-func (s *settling) refused(w *worker, _ int32, err error) { s.asked(w, false, err) }
+func (s *settling) refused(w *worker, _ int32, err error) { s.asked(w, err) }
 
-func (s *settling) asked(w *worker, there bool, err error) {
+// asked ends the questions about a key.
+func (s *settling) asked(w *worker, err error) {
 	w.settler.asking--
-	g := w.gate
-	if g == nil {
-		return // all has been handed over, and what waited has gone on
-	}
-	if there && err == nil {
-		w.settler.toCarry = append(w.settler.toCarry, s)
-	} else {
+	if g := w.gate; g != nil { // else all has been handed over, and what waited has gone on
 		g.settled(s, err)
+		g.work()
 	}
-	g.work()
+}
+
+// newOwner returns the index of the server that a key is handed to.
+func (g *gate) newOwner(s *settling) (uint16, error) {
+	w := g.worker
+	if !slices.Contains(g.handovers, s.from) {
+		return 0, errRingChanged
+	}
+	i := w.route.topology.CacheOf(w.hasher.Vnode(ring.CacheKey(s.key)))
+	if i == ring.None {
+		return 0, errNoCacheServer
+	}
+	return i, nil
+}
+
+// endLease removes the lease of a key that is not on its former owner.
+func (g *gate) endLease(s *settling) {
+	i, err := g.newOwner(s)
+	var u *upstream
+	if err == nil {
+		u = g.worker.route.upstreams[i][0]
+		err = u.room()
+	}
+	if err != nil {
+		s.asked(g.worker, err)
+		return
+	}
+	u.sendCommand(errand(s), stepLease, []byte("UNLINK"), append([]byte(topology.CarryPrefix), s.key...))
 }
 
 // carry has a key brought to its new owner.
 func (g *gate) carry(s *settling) {
 	w := g.worker
-	t := w.route.topology
-	i := t.CacheOf(w.hasher.Vnode(ring.CacheKey(s.key)))
-	if i == ring.None {
+	i, err := g.newOwner(s)
+	if err != nil {
 		w.settler.carrying--
-		g.settled(s, errNoCacheServer)
+		g.settled(s, err)
 		return
 	}
-	to := t.Caches[i].Name
+	to := w.route.topology.Caches[i].Name
 	plain, from := w.server.deps.Plain, s.from.Handover
 	w.server.goroutines.Add(1)
 	go func() {

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 
 	"ringside/resp"
@@ -11,7 +10,8 @@ import (
 )
 
 // sweep is KEYS, DBSIZE, FLUSHDB or FLUSHALL: it scans all servers at the same time, each in slices, so that none is kept from its other
-// callers for longer than a slice takes.
+// callers for longer than a slice takes. While keys are handed over it begins with their former owners: a key that moves meanwhile is met
+// there or, later, on its new owner.
 //
 // DBSIZE counts names and does not ask the servers for their own DBSIZE: those count the entries of rows too, and what has been left
 // behind by changes of the topology, and the number of either cannot be had for less than going through all names. So it is exact, as far as
@@ -20,13 +20,16 @@ type sweep struct {
 	r        *request
 	kind     sweepKind
 	pattern  []byte
+	proto    int
 	deadline int64
-	parts    []sweepPart
-	open     int // scans and deletions under way
+	change   uint64       // lastChange when it was begun
+	rounds   []sweepRound // still to come, the present one included
+	parts    []sweepPart  // of the present one
+	open     int          // scans and deletions under way
 	err      error
 
 	count int64
-	names map[string]struct{} // KEYS: a scan may show a name twice
+	names map[string]struct{} // KEYS: a scan may show a name twice. DBSIZE: what former owners have shown
 	reply []byte              // KEYS: room for the header, then the names as they come
 }
 
@@ -42,6 +45,18 @@ const (
 	sweepCount
 	sweepFlush
 )
+
+// sweepRound is what of which servers is gone through at the same time.
+type sweepRound uint8
+
+const (
+	roundFormer sweepRound = iota // what former owners still have to hand over; of FLUSHALL, all that they have
+	roundLeases                   // of FLUSHALL: what lets carriers put on new owners what they have read on former ones
+	roundOwners
+)
+
+// maxRemembered bounds how many names DBSIZE remembers. More are counted twice if they move meanwhile.
+const maxRemembered = 1 << 20
 
 // sweepPart is what is done on one server. It has one SCAN under way until the last slice has come.
 type sweepPart struct {
@@ -66,7 +81,8 @@ func (w *worker) dbSize(cl *client, c *command, _ resp.Command) bool {
 
 // flush is FLUSHDB and FLUSHALL [ASYNC|SYNC]: it deletes all names but those of rows' entries, which are ringside's own. Its reply comes when
 // the last is gone, whichever way was asked for: UNLINK frees memory in the background. Keys that are set meanwhile by others
-// may or may not be deleted.
+// may or may not be deleted. While keys are handed over, their former owners come first, then the leases of those who carry them, then all
+// others: what a carrier has read on a former owner before it was flushed is not put on a new one any more.
 func (w *worker) flush(cl *client, c *command, cmd resp.Command) bool {
 	if len(cmd.Args) > 2 || len(cmd.Args) == 2 && !bytes.EqualFold(cmd.Args[1], []byte("async")) && !bytes.EqualFold(cmd.Args[1], []byte("sync")) {
 		cl.refuse(w, errSyntax)
@@ -85,35 +101,71 @@ func (w *worker) sweep(cl *client, c *command, s *sweep) bool {
 		return true
 	}
 	s.deadline = w.sweepDeadline()
-	shares := ring.Counts(t.CacheTable(), len(t.Caches))
-	for i := range t.Caches {
-		// Only owners can show something, but what the others hold would come back with them.
-		if shares[i] > 0 || s.kind == sweepFlush {
-			s.parts = append(s.parts, sweepPart{t.Caches[i].Name, cl.proto})
-		}
-	}
-	s.open = len(s.parts)
-	s.r = w.begin(cl, c, s)
-	if s.open == 0 {
+	s.r, s.proto = w.begin(cl, c, s), cl.proto
+	if len(w.route.owners) == 0 {
 		s.fail(errNoCacheServer)
 		s.end(w)
 		return true
 	}
-	// The extra one keeps the request from being completed before the last part has begun.
-	s.open++
-	for i := range s.parts {
-		if s.kind == sweepFlush && t.Caches[i].State == topology.Down {
-			s.fail(&CacheDownError{Server: s.parts[i].server, Err: errStaysFull})
-			s.over(w)
-			continue
-		}
-		s.scan(w, i, 0)
-	}
-	s.over(w)
+	s.plan(w)
 	return true
 }
 
-var errStaysFull = errors.New("is down, and its keys will be there again when it comes back; the other servers were flushed")
+// plan begins the sweep, or begins it anew because keys are being handed over that were not when it was begun.
+func (s *sweep) plan(w *worker) {
+	s.change, s.count = lastChange(w.route.topology), 0
+	switch {
+	case s.change == 0:
+		s.rounds = []sweepRound{roundOwners}
+	case s.kind == sweepFlush:
+		s.rounds = []sweepRound{roundFormer, roundLeases, roundOwners}
+	default:
+		s.rounds = []sweepRound{roundFormer, roundOwners}
+		if s.names == nil {
+			s.names = map[string]struct{}{}
+		}
+	}
+	if s.kind == sweepCount {
+		clear(s.names)
+	}
+	s.start(w)
+}
+
+// lastChange returns the epoch in which the last hand-over that is not over began; 0 when all are.
+func lastChange(t *topology.Topology) (since uint64) {
+	for _, h := range t.Handovers {
+		since = max(since, h.Since)
+	}
+	return since
+}
+
+// start begins the present round.
+func (s *sweep) start(w *worker) {
+	t := w.route.topology
+	s.parts = s.parts[:0]
+	owned := ring.Counts(t.CacheTable(), len(t.Caches))
+	for i := range t.Caches {
+		c := &t.Caches[i]
+		takesPart := owned[i] > 0
+		switch {
+		case s.rounds[0] == roundFormer:
+			takesPart = w.gate.handsOver(c.Name)
+		case s.kind == sweepFlush:
+			// Only owners can show something, but what the others hold could come back with them. Those without a process that may be used are
+			// emptied before they own anything.
+			takesPart = takesPart || c.RunID != "" && c.State != topology.Down
+		}
+		if takesPart {
+			s.parts = append(s.parts, sweepPart{c.Name, s.proto})
+		}
+	}
+	// The extra one keeps the round from being over before the last part has begun.
+	s.open = len(s.parts) + 1
+	for i := range s.parts {
+		s.scan(w, i, 0)
+	}
+	s.over(w)
+}
 
 // scan asks for the next slice of a part, or ends the part when that cannot be.
 func (s *sweep) scan(w *worker, part int, cursor uint64) {
@@ -125,7 +177,9 @@ func (s *sweep) scan(w *worker, part int, cursor uint64) {
 		return
 	}
 	args := [][]byte{[]byte("SCAN"), strconv.AppendUint(nil, cursor, 10), []byte("COUNT"), []byte(sliceCount)}
-	if s.pattern != nil {
+	if s.rounds[0] == roundLeases {
+		args = append(args, []byte("MATCH"), []byte(topology.CarryPrefix+"*"))
+	} else if s.pattern != nil {
 		args = append(args, []byte("MATCH"), s.pattern)
 	}
 	u.sendCommand(s.r, int32(part)*sweepSteps+stepScan, args...)
@@ -184,12 +238,12 @@ func (s *sweep) take(w *worker, u *upstream, part int, names resp.Elements) {
 		switch {
 		case !ok:
 		case s.kind == sweepFlush:
-			if checkPlain(name) == nil {
+			if s.dooms(name) {
 				doomed = append(doomed, name)
 			}
-		case !w.lists(name, index):
+		case !w.lists(name, index, s.rounds[0] == roundFormer):
 		case s.kind == sweepCount:
-			s.count++
+			s.tally(name)
 		default:
 			s.keep(w, name)
 		}
@@ -203,6 +257,27 @@ func (s *sweep) take(w *worker, u *upstream, part int, names resp.Elements) {
 	}
 	s.open++
 	u.sendCommand(s.r, int32(part)*sweepSteps+stepUnlink, append([][]byte{[]byte("UNLINK")}, doomed...)...)
+}
+
+// dooms reports whether a flush deletes a name in the present round.
+func (s *sweep) dooms(name []byte) bool {
+	if s.rounds[0] == roundLeases {
+		return bytes.HasPrefix(name, []byte(topology.CarryPrefix))
+	}
+	return checkPlain(name) == nil
+}
+
+// tally counts a name. One that was met on its former owner is not counted again.
+func (s *sweep) tally(name []byte) {
+	if s.names != nil {
+		if _, known := s.names[string(name)]; known {
+			return
+		}
+		if s.rounds[0] == roundFormer && len(s.names) < maxRemembered {
+			s.names[string(name)] = struct{}{}
+		}
+	}
+	s.count++
 }
 
 // keep adds a name to the answer of KEYS.
@@ -239,10 +314,17 @@ func (s *sweep) fail(err error) {
 	}
 }
 
-// over ends a scan or a deletion, and the sweep with the last one.
+// over ends a scan or a deletion, with the last one the round, and with the last round the sweep.
 func (s *sweep) over(w *worker) {
-	if s.open--; s.open == 0 {
+	switch s.open--; {
+	case s.open > 0:
+	case s.err == nil && lastChange(w.route.topology) > s.change:
+		s.plan(w)
+	case len(s.rounds) == 1 || s.err != nil:
 		s.end(w)
+	default:
+		s.rounds = s.rounds[1:]
+		s.start(w)
 	}
 }
 

@@ -101,7 +101,7 @@ func TestFlushFailsWithAServer(t *testing.T) {
 			t.Errorf("%s with c2 dead: %q", c, got)
 		}
 	}
-	// Once the others agree that it is down it owns nothing; a flush still cannot reach it.
+	// Once the others agree that it is down it owns nothing, and it is emptied before it does again.
 	b.holder.Publish(withCaches(t, b.holder.Current(), func(caches []topology.Cache) []topology.Cache {
 		caches[1].State = topology.Down
 		return caches
@@ -109,9 +109,7 @@ func TestFlushFailsWithAServer(t *testing.T) {
 	w.want("DBSIZE", ":0\r\n")
 	w.want("RANDOMKEY", "$-1\r\n")
 	w.want("SET here x", "+OK\r\n")
-	if got := w.do("FLUSHALL"); !strings.HasPrefix(got, "-CACHEDOWN c2 is down, and its keys will be there again") {
-		t.Errorf("FLUSHALL with c2 down: %q", got)
-	}
+	w.want("FLUSHALL", "+OK\r\n")
 	w.want("EXISTS here", ":0\r\n")
 }
 

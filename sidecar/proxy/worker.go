@@ -62,8 +62,8 @@ type route struct {
 	confirmations []*shard.Confirmation
 	// earlier are routes by topologies before it, for the rows of shards that are still at those.
 	earlier []earlierRoute
-	// scan is the order in which SCAN goes through the servers; nil until somebody scans.
-	scan []scanServer
+	// scan is how SCAN goes through the servers; nil until somebody scans.
+	scan *scanPlan
 	// owners are the indexes of the cache servers that own anything, or still hold plain keys of others.
 	owners []uint16
 }

@@ -11,6 +11,10 @@ import (
 // MarkerName is the key on each cache server under which it keeps what it knows of the ring itself. Only sidecars write it.
 const MarkerName = "rs:ring"
 
+// CarryPrefix begins the names of the leases on new owners under which keys are carried over; the key follows. Whoever has found that a key is not
+// on its former owner removes its lease on the new one before he uses it there: what a carrier has read before can then not be put there any more.
+const CarryPrefix = "rs:carry:"
+
 // Step is how far the hand-over of plain keys has come on the server that lost them. The server's own marker decides it, as a shard's view
 // decides for its rows.
 type Step uint8
