@@ -61,7 +61,7 @@ func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	g := d.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	msg := g.queue.take(min(limit-overhead, maxPacket), transmissions(g.tab.count(Alive)), g.tab.latest)
+	msg := g.queue.take(min(limit-overhead, maxPacket), max(g.leaveTimes, transmissions(g.tab.count(Alive))), g.tab.latest)
 	if msg == nil {
 		return nil
 	}

@@ -72,15 +72,17 @@ type Gossip struct {
 	// stopped is set once Run takes leave: memberlist's timers and streams may outlive it, and must find nothing to change.
 	stopped bool
 	began   time.Time // when Run was called
-	ip      net.IP    // advertised
-	port    uint16
-	tab     *table
-	queue   queue
-	fresh   map[string]bool // whose record is to be passed on at once
-	dirty   bool            // the push/pull state is out of date
-	box     mailbox
-	out     outbox
-	asking  asking
+	// leaveTimes: since the goodbye began, how often at least a record is sent.
+	leaveTimes int
+	ip         net.IP // advertised
+	port       uint16
+	tab        *table
+	queue      queue
+	fresh      map[string]bool // whose record is to be passed on at once
+	dirty      bool            // the push/pull state is out of date
+	box        mailbox
+	out        outbox
+	asking     asking
 	// askedEarly: who asked for our topology before memberlist showed them.
 	askedEarly map[string]bool
 	rival      *rival // the last one seen

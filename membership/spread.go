@@ -72,7 +72,8 @@ func (g *Gossip) spread(ctx context.Context, ml *memberlist.Memberlist) error {
 	}
 }
 
-// eager makes the packet that passes fresh records on. Those that do not fit stay in the gossip queue. Called with mu held.
+// eager makes the packet that passes fresh records on. Those that do not fit stay fresh for the next one, so when everybody changes at the
+// same time, that is passed on as fast as eagerPause lets it be. Called with mu held.
 func (g *Gossip) eager(fan int) packet {
 	if len(g.fresh) == 0 {
 		return packet{}
@@ -83,17 +84,35 @@ func (g *Gossip) eager(fan int) packet {
 			records = append(records, r)
 		}
 	}
+	msg, taken := encodeHints(records, maxPacket)
 	clear(g.fresh)
-	msg, _ := encodeHints(records, maxPacket)
+	if len(taken) < len(records) {
+		for _, r := range records {
+			g.fresh[r.Name] = true
+		}
+		for _, r := range taken {
+			delete(g.fresh, r.Name)
+		}
+		g.wake(g.spreadNow)
+	}
+	but := "" // nobody needs to hear what he has said
+	if len(records) == 1 {
+		but = records[0].Name
+	}
+	return packet{to: g.someAlive(fan, but), msg: msg}
+}
+
+// someAlive picks peers that are alive at random, n at most. Called with mu held.
+func (g *Gossip) someAlive(n int, but string) []target {
 	peers := g.tab.peers()
 	g.rnd.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
-	p := packet{msg: msg}
+	var out []target
 	for _, m := range peers {
-		if len(p.to) < fan && m.ip != nil && !(len(records) == 1 && records[0].Name == m.name) {
-			p.to = append(p.to, m.target())
+		if len(out) < n && m.ip != nil && m.name != but {
+			out = append(out, m.target())
 		}
 	}
-	return p
+	return out
 }
 
 func (g *Gossip) sendPacket(ml *memberlist.Memberlist, p packet) {
