@@ -21,7 +21,7 @@ const (
 // idleClients measures what a client costs that has asked once and then says nothing. Each proxy is a fresh one, so that no memory is
 // left over from other measures.
 func idleClients(ctx context.Context, r *rig) ([]figure, error) {
-	mine, err := r.startRingside(ctx, "ringside", r.ringside)
+	mine, err := r.startRingside(ctx, "ringside", r.ringside, r.addrs(), "")
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func measures() []measure {
 	for _, m := range requestMeasures() {
 		all = append(all, measure{m.name, m.run})
 	}
-	return append(all, measure{"rows", rowHits}, measure{"mget", mget}, measure{"large", largeValues}, measure{"idle", idleClients},
+	return append(all, measure{"rows", rowHits}, measure{"tls", overTLS}, measure{"mget", mget}, measure{"large", largeValues}, measure{"idle", idleClients},
 		measure{"allocations", allocations})
 }
 

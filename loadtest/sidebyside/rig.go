@@ -68,11 +68,11 @@ func newRig(ctx context.Context, o options, log io.Writer) (_ *rig, err error) {
 		}
 		r.servers = append(r.servers, s)
 	}
-	if r.subject, err = r.startRingside(ctx, "ringside", r.ringside); err != nil {
+	if r.subject, err = r.startRingside(ctx, "ringside", r.ringside, r.addrs(), ""); err != nil {
 		return nil, err
 	}
 	if o.Before != "" {
-		r.rival, err = r.startRingside(ctx, "before", o.Before)
+		r.rival, err = r.startRingside(ctx, "before", o.Before, r.addrs(), "")
 	} else {
 		r.rival, err = r.startTwemproxy(ctx)
 	}
@@ -102,16 +102,28 @@ func (r *rig) say(format string, args ...any) {
 	}
 }
 
-// startRingside starts a sidecar that serves plain keys only: no catalog, no shards.
-func (r *rig) startRingside(ctx context.Context, name, program string) (*proxy, error) {
+func (r *rig) addrs() []string {
+	var list []string
+	for _, s := range r.servers {
+		list = append(list, s.Addr())
+	}
+	return list
+}
+
+// startRingside starts a sidecar that serves plain keys only: no catalog, no shards. It speaks TLS with the servers if it is given the file of
+// an authority to trust.
+func (r *rig) startRingside(ctx context.Context, name, program string, servers []string, authority string) (*proxy, error) {
 	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
 	text := fmt.Sprintf("name: %s\ndata_dir: %q\nredis: { listen: %q, max_clients: 20000 }\nadmin: { listen: %q }\ngossip: { listen: %q, cluster: %q }\ncaches:\n",
 		name, filepath.Join(r.dir, fmt.Sprint(name, ports[0])), ports[0], ports[1], ports[2], "sidebyside-"+strconv.Itoa(os.Getpid())+"-"+name)
-	for i, s := range r.servers {
-		text += fmt.Sprintf("  - { name: c%d, addr: %q }\n", i+1, s.Addr())
+	for i, addr := range servers {
+		text += fmt.Sprintf("  - { name: c%d, addr: %q }\n", i+1, addr)
+	}
+	if authority != "" {
+		text += fmt.Sprintf("default_cache: { tls: { ca: %q } }\n", authority)
 	}
 	file := filepath.Join(r.dir, fmt.Sprintf("%s%d.yaml", name, len(r.proxies)))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
