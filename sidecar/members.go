@@ -87,13 +87,31 @@ func gossipConfig(cfg *config.Config, version, boot string) (membership.Config, 
 	if cfg.Catalog.DSN != "" {
 		g.RequestAfter = 2 * time.Second // the catalog is read meanwhile
 	}
-	for i, k := range cfg.Gossip.Keys {
-		key, err := base64.StdEncoding.DecodeString(string(k))
-		if err != nil {
-			return g, fmt.Errorf("keys[%d] is not base64", i)
-		}
-		g.Keys = append(g.Keys, key)
+	g.Advertise = cfg.Gossip.Advertise
+	if g.Keys, err = gossipKeys(cfg.Gossip.Keys); err != nil {
+		return g, err
 	}
 	g.Meta = membership.Meta{Boot: boot, Version: version, Redis: cfg.Redis.Listen, Admin: cfg.Admin.Listen}
 	return g, nil
+}
+
+func gossipKeys(secrets []config.Secret) ([][]byte, error) {
+	var keys [][]byte
+	for i, k := range secrets {
+		key, err := base64.StdEncoding.DecodeString(string(k))
+		if err != nil {
+			return nil, fmt.Errorf("keys[%d] is not base64", i) // the error itself would show some of it
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// SetGossipKeys replaces the keys of a running sidecar: the first encrypts, all decrypt. The error says why they stay as they were. Any goroutine.
+func (s *Sidecar) SetGossipKeys(secrets []config.Secret) error {
+	keys, err := gossipKeys(secrets)
+	if err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	return s.gossip.SetKeys(keys)
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,15 +25,40 @@ type served struct {
 	admin, redis string
 	servers      []*realredis.Server
 	env          map[string]string
+	log          syncBuffer
+}
+
+// syncBuffer may be read while a sidecar writes its log to it.
+type syncBuffer struct {
+	mu  sync.Mutex // guards the following
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 func serve(t *testing.T, n int, token string) *served {
 	t.Helper()
+	return serveWith(t, n, token, "gossip: { listen: \"127.0.0.1:0\" }\n")
+}
+
+// serveWith is serve with more in the configuration.
+func serveWith(t *testing.T, n int, token, more string) *served {
+	t.Helper()
 	s := &served{admin: closedPort(t), redis: closedPort(t), env: map[string]string{"RINGSIDE_TOKEN": token}}
 	dir := t.TempDir()
 	var text strings.Builder
-	fmt.Fprintf(&text, "name: a1\ndata_dir: %q\nredis: { listen: %q }\nadmin: { listen: %q, token: %q }\ngossip: { listen: \"127.0.0.1:0\" }\ncaches:\n",
-		dir, s.redis, s.admin, token)
+	fmt.Fprintf(&text, "name: a1\ndata_dir: %q\nredis: { listen: %q }\nadmin: { listen: %q, token: %q }\n%scaches:\n",
+		dir, s.redis, s.admin, token, more)
 	for i := range n {
 		s.servers = append(s.servers, realredis.T(t))
 		fmt.Fprintf(&text, "  - { name: c%d, addr: %q }\n", i+1, s.servers[i].Addr())
@@ -43,9 +70,9 @@ func serve(t *testing.T, n int, token string) *served {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan result, 1)
 	go func() {
-		var stdout, stderr bytes.Buffer
-		code := run(ctx, []string{"serve", "-c", path}, func(string) string { return "" }, &stdout, &stderr)
-		ended <- result{code, stdout.String(), stderr.String()}
+		var stdout bytes.Buffer
+		code := run(ctx, []string{"serve", "-c", path}, func(string) string { return "" }, &stdout, &s.log)
+		ended <- result{code, stdout.String(), s.log.String()}
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -231,5 +258,36 @@ func TestProgressLine(t *testing.T) {
 	p.end()
 	if got := out.String(); got != "\r\x1b[Kone\r\x1b[Ktwo\r\x1b[K" {
 		t.Errorf("on a terminal: %q", got)
+	}
+}
+
+// TestHangupReadsTheGossipKeysAgain: with what a file named by the configuration holds now.
+func TestHangupReadsTheGossipKeysAgain(t *testing.T) {
+	keys := filepath.Join(t.TempDir(), "key")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(keys, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("MDEyMzQ1Njc4OWFiY2RlZg==")
+	s := serveWith(t, 1, "secret", fmt.Sprintf("gossip: { listen: \"127.0.0.1:0\", keys: [\"file:%s\"] }\n", keys))
+	hangup := func(want string) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(s.log.String(), want); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the log never says %q:\n%s", want, s.log.String())
+			}
+		}
+	}
+	write("hunter2")
+	hangup("the gossip keys stay as they were")
+	write("ZmVkY2JhOTg3NjU0MzIxMA==")
+	hangup("gossip.keys was read again; everything else in the configuration is read at start only")
+	if log := s.log.String(); !strings.Contains(log, "gossip keys changed") || strings.Contains(log, "hunter2") || strings.Contains(log, "ZmVkY2Jh") {
+		t.Errorf("the log:\n%s", log)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"ringside/internal/localcluster"
@@ -56,6 +57,7 @@ func (c *demoCmd) Run(ctx context.Context, env *environment) error {
 		_, err = fmt.Fprintln(env.stdout, ready.line())
 	}
 	if err == nil {
+		fmt.Fprint(env.stderr, ready.hint(cluster.Dir))
 		cluster.Watch(ctx)
 		fmt.Fprintln(env.stderr, "stopping")
 	}
@@ -109,6 +111,15 @@ func readyOf(c *localcluster.Cluster) demoReady {
 		r.Shards = append(r.Shards, demoShard{s.Name, s.DSN(), s.PID()})
 	}
 	return r
+}
+
+// hint says how to let the spare cache server join.
+func (r demoReady) hint(dir string) string {
+	if len(r.Spares) == 0 || len(r.Sidecars) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("to add the spare cache server: RINGSIDE_TOKEN=$(cat %s) ringside cache add %s %s --admin %s --wait\n",
+		filepath.Join(dir, "token"), r.Spares[0].Name, r.Spares[0].Addr, r.Sidecars[0].Admin)
 }
 
 // line is the same for people.

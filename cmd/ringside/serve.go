@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"ringside/cache"
 	"ringside/sidecar"
@@ -37,7 +40,33 @@ func (c *serveCmd) Run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	ended := make(chan struct{})
+	defer close(ended)
+	go c.reload(s, env, log, hangups, ended)
 	return s.Run(ctx)
+}
+
+// reload reads the gossip keys again whenever the process is told to (SIGHUP), so that they can be changed without a restart.
+func (c *serveCmd) reload(s *sidecar.Sidecar, env *environment, log *slog.Logger, hangups <-chan os.Signal, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-hangups:
+		}
+		cfg, err := config.Load(c.Config, env.getenv)
+		if err == nil {
+			err = s.SetGossipKeys(cfg.Gossip.Keys)
+		}
+		if err != nil {
+			log.Error("the gossip keys stay as they were", "error", err)
+			continue
+		}
+		log.Info("gossip.keys was read again; everything else in the configuration is read at start only", "keys", len(cfg.Gossip.Keys))
+	}
 }
 
 func newLog(c config.Log, env *environment) (*slog.Logger, error) {

@@ -185,6 +185,12 @@ caches:
 		}},
 		{"long socket path", "redis: { listen: \"unix:/" + strings.Repeat("s", 103) + "\" }\n",
 			[]string{"1:18: redis.listen has a path of 104 bytes: a Unix socket's has at most 103"}},
+		{"advertised", "gossip: { advertise: \"0.0.0.0:7946\" }\n", []string{
+			`1:22: gossip.advertise is "0.0.0.0:7946": it must be an IP address and a port that other sidecars can reach, such as 10.1.2.3:7946`,
+		}},
+		{"advertised by name", "gossip: { advertise: \"app:7946\" }\n", []string{
+			`1:22: gossip.advertise is "app:7946": it must be an IP address and a port that other sidecars can reach, such as 10.1.2.3:7946`,
+		}},
 		{"one port twice", "redis: { listen: \"127.0.0.1:7000\" }\nadmin: { listen: \"127.0.0.1:7000\" }\ngossip: { listen: \"0.0.0.0:7000\" }\n", []string{
 			"2:18: admin.listen 127.0.0.1:7000 is taken by redis.listen, 127.0.0.1:7000",
 			"3:19: gossip.listen 0.0.0.0:7000 is taken by redis.listen, 127.0.0.1:7000",

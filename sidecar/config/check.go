@@ -137,6 +137,11 @@ func (u *unique) add(path, value string, secret bool) {
 
 func (c *Config) checkGossip(d *decoder) {
 	checkName(d, "gossip.cluster", c.Gossip.Cluster)
+	if c.Gossip.Advertise != "" {
+		if err := checkAdvertise(c.Gossip.Advertise); err != nil {
+			d.fault("gossip.advertise", "gossip.advertise %v", err)
+		}
+	}
 	for i, seed := range c.Gossip.Join {
 		path := fmt.Sprintf("gossip.join[%d]", i)
 		if err := checkAddr(seed); err != nil {

@@ -59,10 +59,12 @@ type Admin struct {
 
 // Gossip is how sidecars find each other.
 type Gossip struct {
-	Listen  string   `yaml:"listen"`  // IP:port, TCP and UDP; default 0.0.0.0:7946
-	Join    []string `yaml:"join"`    // host:port of some others; names are resolved at each attempt
-	Keys    []Secret `yaml:"keys"`    // base64 of 16, 24 or 32 bytes each; the first encrypts, all decrypt
-	Cluster string   `yaml:"cluster"` // sidecars of another cluster are not heard; default "ringside"
+	Listen string `yaml:"listen"` // IP:port, TCP and UDP; default 0.0.0.0:7946
+	// Advertise is what others are told to reach this sidecar at, as IP:port; default: what it listens on
+	Advertise string   `yaml:"advertise"`
+	Join      []string `yaml:"join"`    // host:port of some others; names are resolved at each attempt
+	Keys      []Secret `yaml:"keys"`    // base64 of 16, 24 or 32 bytes each; the first encrypts, all decrypt
+	Cluster   string   `yaml:"cluster"` // sidecars of another cluster are not heard; default "ringside"
 }
 
 // Catalog is the database that orders changes of the topology.

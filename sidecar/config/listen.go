@@ -108,6 +108,15 @@ func checkAddr(text string) error {
 	return nil
 }
 
+// checkAdvertise wants the IP:port of this machine as others see it.
+func checkAdvertise(text string) error {
+	a, err := netip.ParseAddrPort(text)
+	if ip := a.Addr(); err != nil || a.Port() == 0 || ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
+		return fmt.Errorf("is %q: it must be an IP address and a port that other sidecars can reach, such as 10.1.2.3:7946", text)
+	}
+	return nil
+}
+
 func parsePort(text string, low uint64) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n < low || strconv.FormatUint(n, 10) != text {

@@ -10,7 +10,7 @@ const reference = "../../docs/ringside.yaml"
 
 // withoutDefault are the settings for which the reference shows an example, because they have no default or depend on the machine.
 var withoutDefault = []string{
-	"name", "data_dir", "redis.password", "admin.token", "gossip.join", "gossip.keys", "catalog", "default_cache", "caches", "shards", "keyspaces",
+	"name", "data_dir", "redis.password", "admin.token", "gossip.advertise", "gossip.join", "gossip.keys", "catalog", "default_cache", "caches", "shards", "keyspaces",
 }
 
 func loadReference(t *testing.T) *Config {
