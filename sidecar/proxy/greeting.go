@@ -83,11 +83,11 @@ func (u *upstream) connect(numeric string) {
 	case cred.Password != "":
 		u.ask(stepHello, "AUTH", orDefault(cred.Username), cred.Password)
 	}
+	u.rename()
 	if u.bare {
 		u.ask(stepInfo, "INFO", "server")
 		return
 	}
-	u.rename()
 	if u.owner != nil {
 		u.ask(stepID, "CLIENT", "ID")
 	}
@@ -125,13 +125,19 @@ func (w *worker) epoch() uint64 {
 	return 0
 }
 
-// rename tells the server by which topology this connection sends plain keys, and which hand-overs the worker has seen held. What was sent
-// before has been executed when the server takes the name.
+// rename tells the server by which topology this connection sends plain keys, or listens, and which hand-overs the worker has seen held. What was
+// sent before has been executed when the server takes the name.
 func (u *upstream) rename() {
-	if u.conn == nil || u.bare {
+	var name string
+	switch {
+	case u.conn == nil:
 		return
+	case !u.bare:
+		name = u.worker.callerAt(u.name).Name()
+	case u.feed != nil && u.worker.hub.epoch > 0 && (u.ready || u.lastErr == nil):
+		// One that was ended does not give the same name again: it may have been in the way because nobody told this sidecar of a change.
+		name = u.worker.hub.callerAt(u.name).Name()
 	}
-	name := u.worker.callerAt(u.name).Name()
 	if name != u.called {
 		u.called = name
 		u.ask(stepName, "CLIENT", "SETNAME", name)

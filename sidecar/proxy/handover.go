@@ -156,6 +156,7 @@ func (g *gate) tick() {
 	for cl := range w.callingOff {
 		w.unblock(cl)
 	}
+	w.hub.nameFeeds()
 	g.timer.Reset(lookOften)
 }
 

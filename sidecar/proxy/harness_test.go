@@ -29,7 +29,9 @@ type bench struct {
 	shards  *fakeShards
 	reg     *prometheus.Registry
 	metRuns chan [2]string
-	adopts  atomic.Bool // what is met behind the address of a server becomes part of the topology
+	plain   atomic.Pointer[testCarrier]
+	epochs  atomic.Uint64 // the last one heard of by a marker
+	adopts  atomic.Bool   // what is met behind the address of a server becomes part of the topology
 
 	credentials atomic.Pointer[Credentials] // of the cache servers; nil: none
 }
@@ -170,7 +172,9 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 				b.adopt(server, runID)
 			}
 		},
-		Registerer: b.reg, Log: slog.New(slog.DiscardHandler),
+		Plain:        onDemand{b},
+		OnNewerEpoch: b.epochs.Store,
+		Registerer:   b.reg, Log: slog.New(slog.DiscardHandler),
 	}, "0123456789")
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +196,16 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 	}
 	b.addr = b.server.Addr().String()
 	return b
+}
+
+// onDemand carries keys by what the test has set.
+type onDemand struct{ b *bench }
+
+func (o onDemand) Carry(ctx context.Context, h topology.Handover, to string, key []byte) error {
+	if c := o.b.plain.Load(); c != nil {
+		return c.Carry(ctx, h, to, key)
+	}
+	return errNoCarrier
 }
 
 // adopt makes what was met behind a server's address part of the topology, as the sidecar's feed does; on the loops.

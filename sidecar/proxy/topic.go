@@ -6,14 +6,19 @@ import (
 
 	"ringside/resp"
 	"ringside/ring"
+	"ringside/sidecar/topology"
 )
 
 // Messages come to a worker by one connection to each cache server, its feed, whatever the number of its clients that listen: ten
 // thousand sidecars must not use up what a server can hold. A channel lives on the server where a key of its name would, and is published
 // there; patterns are subscribed on all servers. So each message comes once, from one server, and the worker hands it to its clients.
 //
+// A channel moves as keys do: who publishes goes to the former owner until that has handed its keys over. Who listens does so at the new owner
+// too from when it hears of the change, and says so by the names of its feeds once that has been confirmed (topology.Caller): the server does
+// not hand over before. So no message is lost while sidecars hear of it one after the other, unless one takes so long that its feed is ended.
+//
 // What it costs: PUBLISH and PUBSUB NUMSUB count these connections, not clients. Delivery is at most once, as in Redis: messages are lost
-// while a feed is lost, which is asked for again by itself, and a message may be lost when its channel moves to another server.
+// while a feed is lost, which is asked for again by itself, and may be lost when a server goes down.
 
 // scope is a kind of name that clients subscribe to.
 type scope uint8
@@ -57,6 +62,7 @@ type hub struct {
 	worker *worker
 	topics [scopes]map[string]*topic
 	feeds  map[upstreamKey]*feed
+	epoch  uint64 // of the topology by which all topics are listened to
 }
 
 func newHub(w *worker) *hub {
@@ -117,7 +123,11 @@ func (h *hub) wanted(t *topic) ([]*feed, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []*feed{h.feedOf(i)}, nil
+		feeds := []*feed{h.feedOf(i)}
+		if to := w.route.topology.CacheOf(t.vnode); to != i && to != ring.None {
+			feeds = append(feeds, h.feedOf(to)) // it is handed over
+		}
+		return feeds, nil
 	}
 	if len(w.route.owners) == 0 {
 		return nil, errNoCacheServer
@@ -186,6 +196,36 @@ func (h *hub) sweep() {
 			}
 		}
 	}
+}
+
+// nameFeeds tells the servers, once all topics are listened to where they live by the worker's topology, that they are.
+func (h *hub) nameFeeds() {
+	if h.epoch == h.worker.epoch() {
+		return
+	}
+	for _, topics := range h.topics {
+		for _, t := range topics {
+			if !t.ready() {
+				return
+			}
+		}
+	}
+	h.epoch = h.worker.epoch()
+	for _, f := range h.feeds {
+		f.up.rename()
+	}
+}
+
+// callerAt is what a feed says of itself. It sends no keys, so it holds up no hand-over that it has heard of.
+func (h *hub) callerAt(server string) topology.Caller {
+	c := topology.Caller{Sidecar: h.worker.server.cfg.Name, Epoch: h.epoch}
+	for _, one := range h.worker.route.topology.Handovers {
+		if one.From == server && one.Since <= h.epoch {
+			c.Held = append(c.Held, one.Since)
+		}
+	}
+	slices.Sort(c.Held)
+	return c
 }
 
 // told lets go on what has waited for the topic, if it is ready.

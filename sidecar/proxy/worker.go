@@ -128,6 +128,7 @@ func (w *worker) adopt(t *topology.Topology) {
 	w.routePlain()
 	w.reviewAll()
 	w.hub.ringChanged()
+	w.hub.nameFeeds()
 	w.keysMoved()
 	if before != nil {
 		// What waited at the gate before, at this one or no more.
