@@ -33,7 +33,7 @@ type Config struct {
 	CarryTimeout time.Duration
 	// StepTimeout bounds one command, the transfer of a large value included. Default 5 s.
 	StepTimeout time.Duration
-	// DriverTTL is the life of a driver's lease: so long nobody drives after a driver died. Default 5 s.
+	// DriverTTL is the life of a driver's lease: so long nobody drives after a driver died, and commands may be held back. Default 3 s.
 	DriverTTL time.Duration
 	// HearPatience is how long a driver waits for sidecars to hear of the change before it ends the connections of those that have not. Default 3 s.
 	HearPatience time.Duration
@@ -55,7 +55,7 @@ func DefaultConfig() Config {
 		LeaseTTL:     3 * time.Second,
 		CarryTimeout: 5 * time.Second,
 		StepTimeout:  5 * time.Second,
-		DriverTTL:    5 * time.Second,
+		DriverTTL:    3 * time.Second,
 		HearPatience: 3 * time.Second,
 		HoldPatience: 300 * time.Millisecond,
 		Asserting:    time.Second,

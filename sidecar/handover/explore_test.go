@@ -270,7 +270,6 @@ func TestNoOrderOfStepsLosesAKeyOrBringsItBack(t *testing.T) {
 		"handed over":       {},
 		"with evictions":    {evicts: true},
 		"with expiry":       {expires: true, evicts: true},
-		"handed back":       {turns: true},
 		"back, and expired": {turns: true, expires: true},
 	} {
 		t.Run(name, func(t *testing.T) {
