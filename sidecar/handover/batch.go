@@ -14,9 +14,6 @@ import (
 	"ringside/sidecar/topology"
 )
 
-// LeasePrefix starts the name of the lease under which a key is carried (see Settling, in doc.go).
-const LeasePrefix = topology.CarryPrefix
-
 // route is from where to where keys are carried.
 type route struct {
 	h  topology.Handover
@@ -212,7 +209,7 @@ func (r *run) restore(ctx context.Context, to *redis.Client, items []*item) erro
 	names[0] = topology.MarkerName
 	args := append(make([]any, 0, 3+2*len(items)), r.token, r.h.Since, r.epoch)
 	for _, it := range items {
-		names = append(names, it.key, LeasePrefix+it.key)
+		names = append(names, it.key, topology.CarryPrefix+it.key)
 		args = append(args, it.at, it.value)
 	}
 	reply, err := r.c.scripts.restore.Run(ctx, to, names, args...).Result()
@@ -293,7 +290,7 @@ func keys(items []*item) []string {
 func leases(items []*item) []string {
 	out := make([]string, len(items))
 	for i, it := range items {
-		out[i] = LeasePrefix + it.key
+		out[i] = topology.CarryPrefix + it.key
 	}
 	return out
 }

@@ -108,7 +108,7 @@ func TestKeysOfAllTypesAreCarriedAsTheyAre(t *testing.T) {
 						t.Errorf("%q is still on its former owner", key)
 					}
 				}
-				if n := f.db[now].Exists(ctxb, LeasePrefix+key).Val(); n != 0 {
+				if n := f.db[now].Exists(ctxb, topology.CarryPrefix+key).Val(); n != 0 {
 					t.Errorf("%q: the lease is left", key)
 				}
 			}
@@ -159,7 +159,7 @@ func TestACarrierMayStopAnywhere(t *testing.T) {
 	// settle is what an event loop does before a command.
 	settle := func(h topology.Handover, to, key string) {
 		if f.db[h.From].Exists(ctxb, key).Val() == 0 {
-			f.must(f.db[to].Unlink(ctxb, LeasePrefix+key).Err())
+			f.must(f.db[to].Unlink(ctxb, topology.CarryPrefix+key).Err())
 			return
 		}
 		f.must(other.Carry(ctxb, h, to, []byte(key)))
@@ -272,7 +272,7 @@ func TestALateTopologyChangesNothing(t *testing.T) {
 		if err := c.Carry(ctxb, *h, to, []byte(key)); !errors.Is(err, errStale) {
 			t.Errorf("%s: %v", step, err)
 		}
-		if f.db[h.From].Exists(ctxb, key).Val() != 1 || f.db[to].Exists(ctxb, key, LeasePrefix+key).Val() != 0 {
+		if f.db[h.From].Exists(ctxb, key).Val() != 1 || f.db[to].Exists(ctxb, key, topology.CarryPrefix+key).Val() != 0 {
 			t.Errorf("%s: something was changed", step)
 		}
 	}
@@ -318,7 +318,7 @@ func TestWhatCannotBeCarried(t *testing.T) {
 	// somebody else's lease for too long
 	h1, to1 := f.where(keys[1])
 	f.must(f.db[h1.From].Set(ctxb, keys[1], "v", 0).Err())
-	f.must(f.db[to1].Set(ctxb, LeasePrefix+keys[1], "another", 0).Err())
+	f.must(f.db[to1].Set(ctxb, topology.CarryPrefix+keys[1], "another", 0).Err())
 	if err := c.Carry(ctxb, *h1, to1, []byte(keys[1])); !errors.Is(err, cache.ErrBusy) {
 		t.Errorf("another's lease: %v", err)
 	}
@@ -327,7 +327,7 @@ func TestWhatCannotBeCarried(t *testing.T) {
 	if err := c.Carry(ctx, *h1, to1, []byte(keys[1])); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("our own time is over: %v", err)
 	}
-	f.must(f.db[to1].Del(ctxb, LeasePrefix+keys[1]).Err())
+	f.must(f.db[to1].Del(ctxb, topology.CarryPrefix+keys[1]).Err())
 
 	// a new owner that is full
 	f.must(f.db[to1].ConfigSet(ctxb, "maxmemory", "1").Err())

@@ -105,7 +105,7 @@ func (l *loop) send(key string) *redis.Conn {
 		return nil
 	}
 	if from.Exists(ctxb, key).Val() == 0 {
-		l.f.must(to.Unlink(ctxb, LeasePrefix+key).Err())
+		l.f.must(to.Unlink(ctxb, topology.CarryPrefix+key).Err())
 		return to
 	}
 	if err := l.carrier.Carry(ctxb, *h, owner, []byte(key)); err != nil {
