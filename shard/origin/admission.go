@@ -132,6 +132,19 @@ func (a *admission) resize(capacity int) {
 	a.admitNext()
 }
 
+// shedFull and shedLate count requests that were refused before they came to the queue: they waited for a statement to share.
+func (a *admission) shedFull() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.full++
+}
+
+func (a *admission) shedLate(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.late += uint64(n)
+}
+
 // refusing returns the error that requests are refused with at once; nil when they are not.
 func (a *admission) refusing() error {
 	a.mu.Lock()

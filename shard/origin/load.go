@@ -21,15 +21,24 @@ type Row struct {
 }
 
 // Load reads the rows of keys, all of one keyspace and believed to be on the named shard, in one statement: the shard's view, the
-// ownership of each vnode and the rows are of one snapshot. The answer has one Row for each key, in the order of keys.
+// ownership of each vnode and the rows are of one snapshot, which is younger than the call. Calls that wait for the shard at the same time share a statement.
+// The answer has one Row for each key, in the order of keys.
 //
-// A cancelled ctx ends the wait for a connection only. Errors: shard.ErrOverloaded, *shard.DownError.
+// A cancelled ctx ends the wait only. Errors: shard.ErrOverloaded, *shard.DownError, ctx's own.
 func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, keys []keyspace.Key) ([]Row, shard.View, error) {
 	p, err := f.pool(name)
 	if err != nil || len(keys) == 0 {
 		return nil, shard.View{}, err
 	}
-	sql, args, err := loadStatement(name, ks, keys)
+	if err := p.admission.refusing(); err != nil {
+		return nil, shard.View{}, err
+	}
+	return p.batcher(ks).load(ctx, keys)
+}
+
+// loadNow is one statement of one or more calls of Load. ctx bounds the wait for a session; sent is called when there is one.
+func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspace.Key, sent func()) ([]Row, shard.View, error) {
+	sql, args, err := loadStatement(p.name, ks, keys)
 	if err != nil {
 		return nil, shard.View{}, err
 	}
@@ -46,13 +55,14 @@ func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, ke
 		return err
 	}
 	var first error
-	err = p.run(ctx, request, f.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
+	err = p.run(ctx, request, p.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
+		sent()
 		first = once(ctx, conn)
 		return first
 	})
 	if lostOnce(first) {
 		// The connection had died in the pool, which is empty now. Reading twice is harmless.
-		err = p.run(ctx, request, f.cfg.LoadTimeout+Grace, once)
+		err = p.run(ctx, request, p.cfg.LoadTimeout+Grace, once)
 	}
 	if err != nil {
 		return nil, shard.View{}, err

@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	pools   func() []PoolStats
 	seconds *prometheus.HistogramVec
+	batch   *prometheus.HistogramVec
 
 	limit, inUse, idle, waiting, oldest, up, served, shed *prometheus.Desc
 }
@@ -25,6 +26,11 @@ func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
 			Help:    "Time from admission to the shard's answer, by operation.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"shard", "op"}),
+		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "ringside_shard_load_keys",
+			Help:    "Rows asked for by one statement: loads that wait at the same time share one.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}, []string{"shard"}),
 		limit:   desc("sessions_limit", "Sessions that this sidecar may hold."),
 		inUse:   desc("sessions_in_use", "Sessions in use by requests."),
 		idle:    desc("sessions_idle", "Sessions open and idle."),
@@ -34,7 +40,7 @@ func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
 		served:  desc("admitted_total", "Requests that got a session."),
 		shed:    desc("shed_total", "Requests refused in the queue, by reason.", "reason"),
 	}
-	reg.MustRegister(m, m.seconds)
+	reg.MustRegister(m, m.seconds, m.batch)
 	return m
 }
 
@@ -43,12 +49,14 @@ func (m *metrics) timings(shard string) poolTimings {
 		load:  m.seconds.WithLabelValues(shard, "load"),
 		write: m.seconds.WithLabelValues(shard, "write"),
 		poll:  m.seconds.WithLabelValues(shard, "poll"),
+		batch: m.batch.WithLabelValues(shard),
 	}
 }
 
 // forget drops the series of a shard that was removed.
 func (m *metrics) forget(shard string) {
 	m.seconds.DeletePartialMatch(prometheus.Labels{"shard": shard})
+	m.batch.DeletePartialMatch(prometheus.Labels{"shard": shard})
 }
 
 // Describe implements prometheus.Collector.

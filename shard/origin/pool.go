@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringside/shard"
+	"ringside/shard/keyspace"
 )
 
 const (
@@ -62,6 +63,7 @@ type pool struct {
 		sync.Mutex
 		byName map[string]*table
 	}
+	batchers batchers
 }
 
 // newPool opens no connection.
@@ -103,6 +105,7 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 		stop:      make(chan struct{}),
 	}
 	p.tables.byName = map[string]*table{}
+	p.batchers.of = map[*keyspace.Keyspace]*batcher{}
 	p.setLimit(limit)
 	return p, nil
 }
@@ -307,10 +310,11 @@ func (p *pool) close() {
 
 func (p *pool) stats(now time.Time) PoolStats {
 	a := p.admission.stats(now)
+	loads, oldest := p.queuedLoads(now)
 	s := PoolStats{
 		Name: p.name, Limit: int(p.limit.Load()), Budget: p.conf.MaxConnections,
 		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()),
-		Waiting: a.waiting, OldestWait: a.oldest, Served: a.served, ShedFull: a.full, ShedLate: a.late,
+		Waiting: a.waiting + loads, OldestWait: max(a.oldest, oldest), Served: a.served, ShedFull: a.full, ShedLate: a.late,
 	}
 	p.state.Lock()
 	defer p.state.Unlock()
@@ -319,7 +323,7 @@ func (p *pool) stats(now time.Time) PoolStats {
 }
 
 // poolTimings are the pool's own children of the histograms.
-type poolTimings struct{ load, write, poll prometheus.Observer }
+type poolTimings struct{ load, write, poll, batch prometheus.Observer }
 
 // lostOnce reports whether a read that failed with err deserves its one repetition: the connection had died in the pool, or a statement
 // prepared earlier no longer exists.

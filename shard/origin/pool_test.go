@@ -273,8 +273,8 @@ func TestMetrics(t *testing.T) {
 		}
 		return n
 	}
-	if n := count(); n != 12 {
-		t.Errorf("%d series, want 12", n)
+	if n := count(); n != 13 {
+		t.Errorf("%d series, want 13", n)
 	}
 	if err := f.Apply(nil); err != nil {
 		t.Fatal(err)
