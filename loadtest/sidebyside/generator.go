@@ -49,7 +49,11 @@ func (l load) run(ctx context.Context, addr string, pid int) (turn, error) {
 	}
 	out, err := exec.CommandContext(ctx, "redis-benchmark", append(args, l.command...)...).Output()
 	if err != nil {
-		return turn{}, fmt.Errorf("redis-benchmark %s: %w", strings.Join(args, " "), errors.Join(err, ctx.Err()))
+		said := out // an error reply that ends it stands among the results
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+			said = append(said, failed.Stderr...)
+		}
+		return turn{}, fmt.Errorf("redis-benchmark %s: %w: %.500q", strings.Join(args, " "), errors.Join(err, ctx.Err()), said)
 	}
 	after, err := childproc.ProcessorTime(pid)
 	if err != nil {

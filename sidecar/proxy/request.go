@@ -32,7 +32,6 @@ type request struct {
 
 // details is the rest of a request that is more than one reply passed on; nil for kindPass and kindAway.
 type details struct {
-	nextFree *details
 	key      []byte // kindRow, kindWrite: the row's key, canonical
 	keyspace *keyspace.Keyspace
 	at       entryAt // where the entry was asked for
@@ -47,17 +46,20 @@ type details struct {
 const keepReply = 4 << 10
 
 func (w *worker) newRequest(cl *client, metric int, k kind) *request {
-	r := w.free
-	if r == nil {
-		r = &request{}
-	} else {
-		w.free = r.next
-		w.freeCount--
+	var r *request
+	if k == kindPass || k == kindAway {
+		if r = w.free.take(); r == nil {
+			r = &request{}
+		}
+	} else if r = w.freeDetailed.take(); r == nil {
+		var both struct { // side by side, because they are used together
+			request request
+			details details
+		}
+		r = &both.request
+		r.details = &both.details
 	}
 	r.client, r.next, r.start, r.metric, r.kind = cl, nil, w.now, int32(metric), k
-	if k != kindPass && k != kindAway {
-		r.details = w.newDetails()
-	}
 	if cl.tail == nil {
 		cl.head = r
 	} else {
@@ -71,40 +73,41 @@ func (w *worker) newRequest(cl *client, metric int, k kind) *request {
 // errand returns the request of a task that no client waits for. The task does not complete it.
 func errand(t task) *request { return &request{kind: kindTask, details: &details{task: t}} }
 
-// keepFree is how many unused requests, and details of some, a worker keeps.
+// freeRequests are requests that are not in use.
+type freeRequests struct {
+	first *request
+	count int
+}
+
+// keepFree is how many of each kind a worker keeps.
 const keepFree = 4096
 
-func (w *worker) release(r *request) {
-	w.releaseDetails(r)
-	if w.freeCount >= keepFree {
-		return
+func (f *freeRequests) take() *request {
+	r := f.first
+	if r != nil {
+		f.first = r.next
+		f.count--
 	}
+	return r
+}
+
+func (f *freeRequests) put(r *request) {
+	if f.count < keepFree {
+		r.next = f.first
+		f.first = r
+		f.count++
+	}
+}
+
+func (w *worker) release(r *request) {
 	if cap(r.reply) > keepReply {
 		r.reply = nil
 	}
 	r.reply = r.reply[:0]
-	r.client, r.next, r.done = nil, w.free, false
-	w.free = r
-	w.freeCount++
-}
-
-func (w *worker) newDetails() *details {
-	d := w.freeDetails
-	if d == nil {
-		return &details{}
-	}
-	w.freeDetails, d.nextFree = d.nextFree, nil
-	w.freeDetailsCount--
-	return d
-}
-
-func (w *worker) releaseDetails(r *request) {
+	r.client, r.done = nil, false
 	d := r.details
 	if d == nil {
-		return
-	}
-	r.details = nil
-	if w.freeDetailsCount >= keepFree {
+		w.free.put(r)
 		return
 	}
 	if r.kind == kindRow && d.read == readGet { // as nearly all are: the rest is not set
@@ -112,9 +115,8 @@ func (w *worker) releaseDetails(r *request) {
 	} else {
 		*d = details{key: d.key}
 	}
-	d.key, d.nextFree = d.key[:0], w.freeDetails
-	w.freeDetails = d
-	w.freeDetailsCount++
+	d.key = d.key[:0]
+	w.freeDetailed.put(r)
 }
 
 // finish completes r with a reply, which it copies.

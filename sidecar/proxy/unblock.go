@@ -55,7 +55,7 @@ func (w *worker) clientUnblock(cl *client, c *command, cmd resp.Command) bool {
 				w.fail(r, err)
 				return
 			}
-			r.kind, r.details = kindTask, w.newDetails()
+			r.kind, r.details = kindTask, &details{}
 			listed := &everywhere{r: r, done: func(w *worker, r *request, frames [][]byte) {
 				there := clientAt(frames[0], found.addr)
 				if there == "" {

@@ -27,16 +27,14 @@ type worker struct {
 	clients   map[int64]*client
 	stats     stats
 
-	free             *request
-	freeCount        int
-	freeDetails      *details
-	freeDetailsCount int
-	scratch          []byte       // a reply in the making
-	name             []byte       // an entry's name in the making
-	prefix           prefix       // what name begins with
-	key              keyspace.Key // of the command being dispatched
-	positions        []int        // of keys in it
-	groups           groups       // of its keys by server
+	free         freeRequests // without details
+	freeDetailed freeRequests
+	scratch      []byte       // a reply in the making
+	name         []byte       // an entry's name in the making
+	prefix       prefix       // what name begins with
+	key          keyspace.Key // of the command being dispatched
+	positions    []int        // of keys in it
+	groups       groups       // of its keys by server
 
 	gate       *gate // while plain keys are handed over; nil: none are
 	lost       lost
