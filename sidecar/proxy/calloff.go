@@ -34,36 +34,38 @@ func (w *worker) unblock(cl *client) {
 		delete(w.callingOff, cl)
 		return
 	}
-	if s.unblocking > 0 {
+	if s.unblocking {
 		return
 	}
 	if u, err := w.upstreamOf(s.own.name, s.own.proto); err == nil {
-		s.unblocking++
-		u.sendCommand(errand(&unblocking{s, s.call}), 0, []byte("CLIENT"), []byte("UNBLOCK"), strconv.AppendInt(nil, s.own.clientID, 10), []byte("ERROR"))
+		s.unblocking, s.unblocked = true, false
+		u.sendCommand(errand(&unblocking{s}), 0, []byte("CLIENT"), []byte("UNBLOCK"), strconv.AppendInt(nil, s.own.clientID, 10), []byte("ERROR"))
 	}
 }
 
 // unblocking is the question of unblock.
-type unblocking struct {
-	session *session
-	call    *ownCall
-}
+type unblocking struct{ session *session }
 
 // replied implements task.
 func (t *unblocking) replied(_ *worker, _ *upstream, _ int32, frame []byte) {
-	t.session.unblocking--
-	if n, _ := resp.IntOf(frame); n == 1 && t.session.call != nil {
-		t.session.call.calledOff = true // also if it is another one by now
+	s := t.session
+	s.unblocking = false
+	if n, _ := resp.IntOf(frame); n == 1 && !s.unblocked && s.call != nil {
+		s.call.calledOff = true // it may be another one by now, which the server has unblocked then
 	}
 }
 
 // refused implements task.
-func (t *unblocking) refused(*worker, int32, error) { t.session.unblocking-- }
+func (t *unblocking) refused(*worker, int32, error) { t.session.unblocking = false }
 
 // wasCalledOff reports whether an error says that the command was called off here, rather than by a client.
 func (t *ownCall) wasCalledOff(frame []byte) bool {
 	cl := t.request.client
-	return t.blocking != nil && cl != nil && (t.calledOff || cl.session.unblocking > 0) && bytes.HasPrefix(frame, []byte("-UNBLOCKED"))
+	if t.blocking == nil || cl == nil || !t.calledOff && !cl.session.unblocking || !bytes.HasPrefix(frame, []byte("-UNBLOCKED")) {
+		return false
+	}
+	cl.session.unblocked = true
+	return true
 }
 
 // again begins a command anew that has got nothing yet, wherever its keys are now, for the rest of its time.

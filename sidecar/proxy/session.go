@@ -15,7 +15,8 @@ type session struct {
 	blocked    bool
 	place      place
 	call       *ownCall
-	unblocking int // requests to a cache server, under way, to end the wait
+	unblocking bool // a cache server has been asked to end the wait, and has not answered
+	unblocked  bool // the wait that it was asked to end has ended so, meanwhile
 
 	tx    *transaction // between MULTI and EXEC
 	watch *watch       // between WATCH and EXEC
