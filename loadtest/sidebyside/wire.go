@@ -86,7 +86,11 @@ func (c *conn) expect(want []byte) error {
 		return err
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("the reply begins %.40q, expected was %.40q", got, want)
+		at := 0
+		for got[at] == want[at] {
+			at++
+		}
+		return fmt.Errorf("the reply goes on with %.80q at byte %d, expected was %.40q", got[at:], at, want[at:])
 	}
 	return nil
 }
