@@ -1,4 +1,4 @@
--- Schema of ringside on a shard, version 1. Installed in one transaction under advisory lock (0x52530003, 0).
+-- Schema of ringside on a shard, version 2. Installed in one transaction under advisory lock (0x52530003, 0).
 -- Every statement may be repeated. Functions name their schema, so that they work under any search_path.
 
 create table if not exists ringside.schema_version (
@@ -159,3 +159,19 @@ begin
 		execute pg_catalog.format('create index on %s (ringside_vnode, %s)', tbl, keys);
 	end if;
 end $$;
+
+-- How changes made by others are followed from the write-ahead log (package cdc); one row. The follower writes it, everybody reads it.
+create table if not exists ringside.cdc (
+	one       boolean primary key default true check (one),
+	slot      text not null default '',   -- the replication slot that is followed; '': none ever was
+	system_id text not null default '',   -- of the server that it is on
+	timeline  bigint not null default 0,  -- likewise
+	follower  text not null default '',   -- the sidecar that follows
+	keyspaces text[] not null default '{}', -- those that it knows
+	beat      timestamptz,                -- all changes that were visible then have been handed out
+	lsn       pg_lsn,                     -- up to where the log was acknowledged then
+	flush_due text[] not null default '{}', -- keyspaces to be flushed because changes may have been missed; '*': all
+	flush_why text not null default '',
+	flush_seq bigint not null default 0   -- rises whenever flush_due is added to
+) with (fillfactor = 50);
+insert into ringside.cdc default values on conflict do nothing;
