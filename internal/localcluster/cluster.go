@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,7 +199,7 @@ func (c *Cluster) startServers(ctx context.Context) error {
 	for i := range c.Shards {
 		group.Go(func() error {
 			name := fmt.Sprintf("s%d", i+1)
-			s, err := realpg.Start(ctx, realpg.Options{Port: c.o.BasePort + 400 + i + 1, Dir: filepath.Join(c.Dir, name), Settings: c.o.Settings, Log: c.o.Log})
+			s, err := realpg.Start(ctx, realpg.Options{Port: c.o.BasePort + 400 + i + 1, Dir: filepath.Join(c.Dir, name), Settings: c.settings(), Log: c.o.Log})
 			if err != nil {
 				return fmt.Errorf("shard %s: %w", name, err)
 			}
@@ -207,6 +208,13 @@ func (c *Cluster) startServers(ctx context.Context) error {
 		})
 	}
 	return group.Wait()
+}
+
+// settings are those of the PostgreSQL servers: sidecars read their logs, and one that stays away must not fill the disk.
+func (c *Cluster) settings() map[string]string {
+	settings := map[string]string{"wal_level": "logical", "max_slot_wal_keep_size": "1GB"}
+	maps.Copy(settings, c.o.Settings)
+	return settings
 }
 
 // Stop stops everything, sidecars first, and removes the temporary folder. It may be called again.
