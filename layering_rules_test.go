@@ -68,7 +68,7 @@ func checkFloors(s source, table map[string]place) (broken []string) {
 }
 
 func mayImport(table map[string]place, f goFile, p place, other string) bool {
-	if slices.Contains(p.may, other) || (f.test && other == f.dir) {
+	if slices.Contains(p.may, other) || f.test && (other == f.dir || slices.Contains(together()[f.dir], other)) {
 		return true
 	}
 	q, ok := lookup(table, other)

@@ -15,6 +15,11 @@ type place struct {
 	why string // why it may import no more
 }
 
+// together are what tests of a package may import besides, because they search through what several packages decide together.
+func together() map[string][]string {
+	return map[string][]string{"cache": {"sidecar/topology"}}
+}
+
 // beside is the floor of the packages that are no part of what serves; only programs and tests import them.
 const beside = -1
 

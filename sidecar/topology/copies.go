@@ -60,13 +60,20 @@ func (t *Topology) stageOf(view shard.View, vnode uint16) stage {
 	if view.Phase == shard.Done || t.since(vnode) <= view.From {
 		return settled
 	}
-	if f := t.former; f != nil && f.epoch == view.From && f.generation[vnode] != 0 {
+	if t.handsOver(view.From, vnode) {
 		return handing
 	}
 	if view.Phase == shard.Active {
 		return settled // the phase before has been waited out: nobody uses the former copy
 	}
 	return stranded
+}
+
+// handsOver reports whether a vnode's former copy is the one that counted at epoch from, and can be reached. The epochs between that one and the change
+// may have been skipped: they moved nothing if the former copy is no younger.
+func (t *Topology) handsOver(from uint64, vnode uint16) bool {
+	f := t.former
+	return f != nil && f.epoch >= from && f.generation[vnode] != 0 && f.generation[vnode] <= from
 }
 
 // since is the epoch from which on a vnode's present copy counts.
@@ -127,10 +134,7 @@ func (t *Topology) Copies(view shard.View, vnode uint16) Copies {
 // HandsOver reports whether rows of a shard that comes from the given epoch change hands in such a way that phase shard.Active is needed:
 // their former copies can be reached.
 func (t *Topology) HandsOver(from uint64) bool {
-	if t.former == nil || t.former.epoch != from {
-		return false
-	}
-	return t.anyVnode(func(v uint16) bool { return t.since(v) > from && t.former.generation[v] != 0 })
+	return t.anyVnode(func(v uint16) bool { return t.since(v) > from && t.handsOver(from, v) })
 }
 
 // ChangesRows reports whether any rows change hands for a shard that comes from the given epoch.
@@ -150,14 +154,14 @@ func (t *Topology) anyVnode(is func(v uint16) bool) bool {
 // FormerOwners lists the names of the servers from which rows of a shard that comes from the given epoch are taken over: they must be closed
 // before phase shard.Done.
 func (t *Topology) FormerOwners(from uint64) []string {
-	if t.former == nil || t.former.epoch != from {
-		return nil
-	}
 	seen := make([]bool, len(t.Caches))
 	var names []string
 	for v := range ring.Vnodes {
 		v := uint16(v)
-		if i := t.former.owner[v]; t.since(v) > from && t.former.generation[v] != 0 && !seen[i] {
+		if t.since(v) <= from || !t.handsOver(from, v) {
+			continue
+		}
+		if i := t.former.owner[v]; !seen[i] {
 			seen[i] = true
 			names = append(names, t.Caches[i].Name)
 		}

@@ -28,6 +28,10 @@ func TestWhichCopiesCount(t *testing.T) {
 	view := func(epoch uint64, p shard.Phase, from uint64) shard.View {
 		return shard.View{Epoch: epoch, Phase: p, From: from}
 	}
+	// Epochs that move nothing may be skipped.
+	joining := must(t)(AddCache(before, Cache{Name: "c9", Addr: "127.0.0.1:9", Weight: 1}))
+	later := must(t)(DrainCache(joining, "c1"))
+	laterTo := Copy{Server: later.CacheOf(moved), Generation: 3}
 	for _, c := range []struct {
 		name  string
 		by    *Topology
@@ -44,6 +48,8 @@ func TestWhichCopiesCount(t *testing.T) {
 		{"down, active", down, view(2, shard.Active, 1), moved, settledOn(downTo)},
 		{"down, done", down, view(2, shard.Done, 1), moved, settledOn(downTo)},
 		{"down, a vnode that stays", down, view(2, shard.Preparing, 1), stays, settledOn(same)},
+		{"skipped, preparing", later, view(3, shard.Preparing, 1), moved, Copies{Read: old, Clean: [2]Copy{old, laterTo}, Cleans: 2}},
+		{"skipped, active", later, view(3, shard.Active, 1), moved, Copies{Read: laterTo, Carry: old, Clean: [2]Copy{old, laterTo}, Cleans: 2}},
 		// The shard has missed epochs, so what was before is not known.
 		{"missed, preparing", drained, view(2, shard.Preparing, 0), moved, Copies{Frozen: true}},
 		{"missed, a vnode that stays", drained, view(2, shard.Preparing, 0), stays, Copies{Frozen: true}},
