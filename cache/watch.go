@@ -79,6 +79,7 @@ func (w *Watcher) connect(cfg ServerConfig) {
 	o := w.servers.options(cfg)
 	// One connection. A pool that has failed to dial as often as it has places leaves a goroutine behind that goes on trying.
 	o.PoolSize, o.MaxActiveConns = 2, 1
+	o.ReadTimeout, o.WriteTimeout = time.Minute, time.Minute // the caller's context is what bounds an answer
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) (err error) {
 		w.role, w.asked = "", time.Time{}
 		w.runID, err = askRunID(ctx, cn)

@@ -24,6 +24,7 @@ type feed struct {
 	fleet    *origin.Fleet
 	gossip   *membership.Gossip
 	apply    func(t *topology.Topology) // brings servers and pools in line; before t is published
+	adopt    func()                     // has everybody look at what was published
 	file     string
 	log      *slog.Logger
 	// patience is how long an operation that was refused by a shard waits for a change that may let it through: a little longer than
@@ -251,6 +252,7 @@ func (f *feed) publishLocked(t *topology.Topology) bool {
 	f.mu.Lock()
 	f.adopted = time.Now()
 	f.mu.Unlock()
+	f.adopt()
 	f.gossip.SetHint(hintOf(t))
 	f.announce()
 	f.log.Info("topology published", "epoch", t.Epoch, "digest", t.Digest(), "caches", len(t.Caches), "shards", len(t.Shards))

@@ -15,17 +15,17 @@ import (
 // moves no keys.
 
 const (
-	// probeEvery is the time from one probe of a server to the next; probeWithin bounds one, connecting included.
-	probeEvery  = 200 * time.Millisecond
-	probeWithin = 400 * time.Millisecond
+	// probeEvery is the time from one probe of a server to the next.
+	probeEvery = 200 * time.Millisecond
 	// A server that has failed for slowAfter is probed less often.
 	slowAfter   = 5 * time.Second
 	probeSlowly = time.Second
-	// A sidecar votes against a server after so many failures in a row, or after the first one that finds it silent for so long.
-	voteFailures = 3
-	voteSilence  = 800 * time.Millisecond
+	// A sidecar votes against a server after so many failures in a row, or after enoughFailures when it has been silent for as long as its
+	// patience is.
+	voteFailures   = 3
+	enoughFailures = 2
 	// tardy: a probe that began or ended so much later than it should says more of this machine than of the server.
-	tardy = 400 * time.Millisecond
+	tardy = 100 * time.Millisecond
 	// wellFor is how long a server that was down must have been well before it returns.
 	wellFor = time.Second
 	// missedFor is how long a sidecar that died counts as one that does not vote, so that nobody who is cut off is soon a majority.
@@ -41,12 +41,13 @@ type probe struct {
 
 // record is what this sidecar's probes of one server have come to.
 type record struct {
-	runID     string    // of the process met last
-	failures  int       // in a row
-	lastWell  time.Time // when the last probe that went well ended; before the first, when probing began
-	wellSince time.Time // since when all have gone well, with the same process; zero: the last one has not
-	fault     string    // why the last one has not
-	against   bool      // this sidecar votes against the server
+	patience  time.Duration // how long the server may be silent
+	runID     string        // of the process met last
+	failures  int           // in a row
+	lastWell  time.Time     // when the last probe that went well ended; before the first, when probing began
+	wellSince time.Time     // since when all have gone well, with the same process; zero: the last one has not
+	fault     string        // why the last one has not
+	against   bool          // this sidecar votes against the server
 }
 
 // note takes in a probe. rows: there are rows in the cluster.
@@ -58,15 +59,18 @@ func (r *record) note(p probe, rows bool) {
 			r.wellSince = p.ended
 		}
 		r.runID, r.failures, r.lastWell, r.fault, r.against = p.health.RunID, 0, p.ended, "", false
-	case p.began.Sub(p.due) > tardy || p.ended.Sub(p.began) > probeWithin+tardy:
+	case p.began.Sub(p.due) > tardy || p.ended.Sub(p.began) > r.within()+tardy:
 		// No vote may come of this; but neither may the server return by it.
 		r.wellSince = time.Time{}
 	default:
 		r.failures++
 		r.wellSince, r.fault = time.Time{}, fault
-		r.against = r.against || r.failures >= voteFailures || p.ended.Sub(r.lastWell) >= voteSilence
+		r.against = r.against || r.failures >= voteFailures || r.failures >= enoughFailures && p.ended.Sub(r.lastWell) >= r.patience
 	}
 }
+
+// within bounds one probe, connecting included: two that get no answer are enough.
+func (r *record) within() time.Duration { return r.patience / enoughFailures }
 
 // faultOf says what is wrong with a server; empty: nothing. One that answers but refuses to write keeps rows from being written, since
 // their entries cannot be put out of reach there. Where there are no rows, only a replica is wrong: what does not fit into memory is

@@ -18,7 +18,7 @@ var t0 = time.Unix(1_000_000, 0)
 // after all its time, l the same, but this machine was late, o it refuses writes for want of memory.
 func probed(r *record, history string, rows bool) (now time.Time) {
 	now = t0
-	r.lastWell = now
+	r.patience, r.lastWell = 800*time.Millisecond, now
 	for _, what := range history {
 		p := probe{due: now, began: now, ended: now.Add(time.Millisecond), health: cache.Health{RunID: "r1"}}
 		switch what {
@@ -27,9 +27,9 @@ func probed(r *record, history string, rows bool) (now time.Time) {
 		case 'f':
 			p.health, p.err = cache.Health{}, errors.New("refused")
 		case 'h':
-			p.health, p.err, p.ended = cache.Health{}, errors.New("timeout"), now.Add(probeWithin)
+			p.health, p.err, p.ended = cache.Health{}, errors.New("timeout"), now.Add(r.within())
 		case 'l':
-			p.health, p.err, p.ended = cache.Health{}, errors.New("timeout"), now.Add(probeWithin+tardy+1)
+			p.health, p.err, p.ended = cache.Health{}, errors.New("timeout"), now.Add(r.within()+tardy+1)
 		case 'o':
 			p.health.Refuses = "OOM"
 		}
@@ -56,8 +56,9 @@ func TestVotesFollowFromProbes(t *testing.T) {
 		{"wffwff", true, false, false},
 		{"wfffw", true, false, true},
 		{"wh", true, false, false},
-		{"whh", true, true, false},   // silent for longer than voteSilence
-		{"wlll", true, false, false}, // this machine is slow: nothing is said of the server
+		{"wlllllf", true, false, false}, // one failure is not enough, however long it has not been asked
+		{"whh", true, true, false},      // silent for too long
+		{"wlll", true, false, false},    // this machine is slow: nothing is said of the server
 		{"wffl", true, false, false},
 		{"wfffl", true, true, false},
 		{"wooo", true, true, false},

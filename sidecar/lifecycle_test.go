@@ -34,10 +34,21 @@ type cluster struct {
 
 func newCluster(t *testing.T, sidecars, servers int) *cluster {
 	t.Helper()
-	c := &cluster{cut: make([]atomic.Pointer[string], sidecars)}
-	text := "caches:\n"
-	for i := range servers {
+	c := &cluster{}
+	for range servers {
 		c.redis = append(c.redis, realredis.T(t))
+	}
+	c.start(t, sidecars, "")
+	return c
+}
+
+// start starts the sidecars, with more in their configuration.
+func (c *cluster) start(t *testing.T, sidecars int, more string) {
+	t.Helper()
+	c.cut = make([]atomic.Pointer[string], sidecars)
+	// A server that only waits for its share of a busy machine must not look dead; one that is dead refuses connections.
+	text := more + "limits: { cache_down_after: 20s }\ncaches:\n"
+	for i := range c.redis {
 		text += fmt.Sprintf("  - { name: c%d, addr: %q }\n", i+1, c.redis[i].Addr())
 	}
 	for i := range sidecars {
@@ -66,7 +77,6 @@ func newCluster(t *testing.T, sidecars, servers int) *cluster {
 		runUntilEnd(t, s)
 	}
 	c.eventually(t, "all sidecars know each other", func(s *Sidecar) bool { return s.members.Sidecars() == sidecars })
-	return c
 }
 
 // testLog writes what a sidecar says to the test's own log.
@@ -313,5 +323,46 @@ func TestAStoppingSidecarWithdrawsItsVotes(t *testing.T) {
 	c.sidecars[0].prober.announce()
 	if len(c.sidecars[0].gossip.Members()[0].Votes) != 0 {
 		t.Error("a1 votes again")
+	}
+}
+
+// TestTheRightsThatAreAskedForAreEnough: those of docs/OPERATIONS.md, for all that happens to cache servers.
+func TestTheRightsThatAreAskedForAreEnough(t *testing.T) {
+	c := &cluster{}
+	for range 3 {
+		r := realredis.T(t)
+		db := redis.NewClient(&redis.Options{Addr: r.Addr()})
+		err := db.Do(t.Context(), "acl", "setuser", "side", "on", ">pw", "~*", "&*", "+@all", "-@dangerous", "+info", "+client", "+flushdb", "+restore").Err()
+		if err := errors.Join(err, db.Do(t.Context(), "acl", "setuser", "default", "off").Err(), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		c.redis = append(c.redis, r)
+	}
+	spare := c.redis[2]
+	c.redis = c.redis[:2]
+	c.start(t, 1, "default_cache: { username: side, password: pw }\n")
+	s := c.sidecars[0]
+	client := redis.NewClient(&redis.Options{Addr: s.proxy.Addr().String()})
+	defer client.Close()
+	const keys = 100
+	for i := range keys {
+		if err := client.Set(t.Context(), fmt.Sprint("k", i), i, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := admin.Change{Verb: admin.AddCache, Name: "spare", Addr: spare.Addr(), Weight: 1, Flush: true}
+	if _, err := s.operator.do(t.Context(), add); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(t, "the spare has joined", in("spare", topology.Active))
+	c.eventually(t, "the change is done", settled)
+	if _, err := s.operator.do(t.Context(), admin.Change{Verb: admin.DrainCache, Name: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(t, "the change is done", settled)
+	for i := range keys {
+		if got, err := client.Get(t.Context(), fmt.Sprint("k", i)).Int(); err != nil || got != i {
+			t.Fatalf("k%d is %d, %v", i, got, err)
+		}
 	}
 }

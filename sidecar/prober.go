@@ -22,6 +22,7 @@ type prober struct {
 	vote     func(names []string)   // tells the other sidecars
 	changed  func() <-chan struct{} // closed at the next change of the topology
 	news     func()                 // told when a server begins or ceases to be well, or another process was met
+	patience time.Duration          // how long a server may be silent
 	log      *slog.Logger
 	met      *healthMetrics
 
@@ -113,7 +114,7 @@ func (p *prober) run(ctx context.Context) error {
 }
 
 func (p *prober) begin(server string) *record {
-	r := &record{lastWell: time.Now()}
+	r := &record{patience: p.patience, lastWell: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.records[server] = r
@@ -131,9 +132,10 @@ func (p *prober) forget(server string) {
 func (p *prober) keep(ctx context.Context, server string, r *record) {
 	w := p.watch(server)
 	defer w.Close()
-	timer := time.NewTimer(rand.N(probeEvery)) // so that sidecars that start together do not probe together
+	first := rand.N(probeEvery) // so that sidecars that start together do not probe together
+	timer := time.NewTimer(first)
 	defer timer.Stop()
-	due := time.Now().Add(probeEvery)
+	due := time.Now().Add(first)
 	for {
 		select {
 		case <-ctx.Done():
@@ -141,7 +143,7 @@ func (p *prober) keep(ctx context.Context, server string, r *record) {
 		case <-timer.C:
 		}
 		each := probe{due: due, began: time.Now()}
-		within, cancel := context.WithTimeout(ctx, probeWithin)
+		within, cancel := context.WithTimeout(ctx, r.within())
 		each.health, each.err = w.Look(within)
 		cancel()
 		if ctx.Err() != nil {

@@ -91,7 +91,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	}
 	s.members = &members{gossip: s.gossip, fleet: s.fleet, topology: s.topology}
 	*s.feed = feed{
-		topology: s.topology, catalog: s.catalog, fleet: s.fleet, gossip: s.gossip, apply: s.apply,
+		topology: s.topology, catalog: s.catalog, fleet: s.fleet, gossip: s.gossip, apply: s.apply, adopt: func() { s.proxy.Wake() },
 		file: s.topologyFile(), log: log, patience: holdFor(cfg.ViewTTL) + 2*keeperPause, wakeup: s.feed.wakeup, change: s.feed.change,
 	}
 	if err := s.newLifecycle(registry); err != nil {
@@ -119,7 +119,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 func (s *Sidecar) newLifecycle(reg prometheus.Registerer) error {
 	s.prober = &prober{
 		topology: s.topology, watch: func(server string) watcher { return s.servers.Watch(server) }, vote: s.gossip.SetVotes, changed: s.feed.changed,
-		news: func() { s.lifecycle.wake() }, log: s.log, met: newHealthMetrics(reg), records: map[string]*record{},
+		patience: s.cfg.Limits.CacheDownAfter, news: func() { s.lifecycle.wake() }, log: s.log, met: newHealthMetrics(reg), records: map[string]*record{},
 	}
 	changing := func() bool {
 		t := s.topology.Current()

@@ -118,6 +118,7 @@ keyspaces:
   private_connections: 2000000
   sweep_timeout: 0s
   slow_from: 0s
+  cache_down_after: 399ms
 `, []string{
 			"2:20: limits.connect_timeout must be from 10ms to 1m0s",
 			"3:18: limits.reply_timeout must be from 100ms to 10m0s",
@@ -125,6 +126,7 @@ keyspaces:
 			"5:24: limits.private_connections must be from 1 to 1000000",
 			"6:18: limits.sweep_timeout must be from 100ms to 24h0m0s",
 			"7:14: limits.slow_from must be from 1ms to 1h0m0s",
+			"8:21: limits.cache_down_after must be from 400ms to 1m0s",
 		}},
 		{"idle times", "limits: { client_idle: 500ms, upstream_idle: 0s }\n", []string{
 			"1:24: limits.client_idle must be 0s, which is never, or from 1s to 720h0m0s",

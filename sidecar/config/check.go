@@ -79,6 +79,7 @@ func (c *Config) check(d *decoder) {
 	checkRange(d, "limits.upstream_requests", c.Limits.UpstreamRequests, 1, 10_000_000)
 	checkRange(d, "limits.private_connections", c.Limits.PrivateConnections, 1, maxClients)
 	checkRange(d, "limits.sweep_timeout", c.Limits.SweepTimeout, 100*time.Millisecond, 24*time.Hour)
+	checkRange(d, "limits.cache_down_after", c.Limits.CacheDownAfter, 400*time.Millisecond, time.Minute)
 	checkRange(d, "limits.slow_from", c.Limits.SlowFrom, time.Millisecond, time.Hour)
 }
 

@@ -135,6 +135,7 @@ type Limits struct {
 	UpstreamRequests   int           `yaml:"upstream_requests"`   // requests waiting for one connection to a cache server; default 65536
 	PrivateConnections int           `yaml:"private_connections"` // clients with a connection of their own to a cache server; default 1024
 	SweepTimeout       time.Duration `yaml:"sweep_timeout"`       // how long a command that goes through all keys may take; default 1m
+	CacheDownAfter     time.Duration `yaml:"cache_down_after"`    // how long a cache server may give no answer before this sidecar votes against it; default 800ms
 	SlowFrom           time.Duration `yaml:"slow_from"`           // how long a request takes that SLOWLOG and LATENCY show; default 10ms
 }
 
@@ -157,7 +158,7 @@ func Default() *Config {
 			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,
 			ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, UpstreamRequests: 1 << 16, PrivateConnections: 1024,
-			SweepTimeout: time.Minute, SlowFrom: 10 * time.Millisecond,
+			SweepTimeout: time.Minute, CacheDownAfter: 800 * time.Millisecond, SlowFrom: 10 * time.Millisecond,
 		},
 		Log: Log{Level: "info", Format: "text"},
 	}

@@ -20,7 +20,7 @@ gossip:  { listen: "0.0.0.0:7946", join: ["ringside.default.svc:7946"], keys: []
 catalog: { dsn: "postgres://ringside@pg-0/app" }
 caches:
   - { name: c1, addr: "10.0.0.1:6379", weight: 1 }
-  - { name: c2, addr: "10.0.0.2:6379", weight: 0, username: u, password: own, tls: { ca: ca.pem } }
+  - { name: c2, addr: "10.0.0.2:6379", weight: 0, username: u, password: own-secret, tls: { ca: ca.pem } }
 default_cache: { username: ringside, password: "env:CACHE_PASSWORD", tls: { server_name: cache } }
 shards:
   - { name: s1, dsn: "postgres://ringside:pw1@pg-1/app", weight: 1, max_connections: 64 }
@@ -29,7 +29,7 @@ keyspaces:
   - { name: user,  pattern: "user:{id:int}", table: users, value: row, ttl: 10m, negative_ttl: 5s }
   - { name: order, pattern: "order:{tenant}:{id:int}", shard_by: tenant, table: orders, ttl: 1m }
 view_ttl: 2s
-limits: { value: 1MiB, shard_queue_wait: 1.5s, connect_timeout: 50ms, reply_timeout: 10s, upstream_requests: 1000, private_connections: 20, sweep_timeout: 5m, slow_from: 1ms }
+limits: { value: 1MiB, shard_queue_wait: 1.5s, connect_timeout: 50ms, reply_timeout: 10s, upstream_requests: 1000, private_connections: 20, sweep_timeout: 5m, cache_down_after: 3s, slow_from: 1ms }
 `
 
 // testMachine is one on which a file "token" and a few variables exist.
@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 	equal("caches[0].password", string(c.Caches[0].Password), "cache-secret")
 	equal("caches[0].username", c.Caches[0].Username, "ringside")
 	equal("caches[0].tls", *c.Caches[0].TLS, TLS{ServerName: "cache"})
-	equal("caches[1].password", string(c.Caches[1].Password), "own")
+	equal("caches[1].password", string(c.Caches[1].Password), "own-secret")
 	equal("caches[1].username", c.Caches[1].Username, "u")
 	equal("caches[1].tls", *c.Caches[1].TLS, TLS{CA: filepath.Join(filepath.Dir(path), "ca.pem")})
 	equal("caches[1].weight", c.Caches[1].Weight, 0)
@@ -87,7 +87,7 @@ func TestParse(t *testing.T) {
 	limits := Default().Limits
 	limits.Value, limits.ShardQueueWait = 1<<20, 1500*time.Millisecond
 	limits.ConnectTimeout, limits.ReplyTimeout, limits.UpstreamRequests = 50*time.Millisecond, 10*time.Second, 1000
-	limits.PrivateConnections, limits.SweepTimeout, limits.SlowFrom = 20, 5*time.Minute, time.Millisecond
+	limits.PrivateConnections, limits.SweepTimeout, limits.CacheDownAfter, limits.SlowFrom = 20, 5*time.Minute, 3*time.Second, time.Millisecond
 	equal("limits", c.Limits, limits)
 	equal("view_ttl", c.ViewTTL, 2*time.Second)
 	equal("consistency", c.Consistency, "bounded")
@@ -254,6 +254,7 @@ limits:
   upstream_requests: 1000
   private_connections: 20
   sweep_timeout: 5m
+  cache_down_after: 3s
   slow_from: 1ms
 log:
   level: info
@@ -279,7 +280,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		text := fmt.Sprintf(verb, *c) + fmt.Sprintf(verb, c.Shards) + fmt.Sprintf(verb, c.Redis.Password)
-		for _, secret := range []string{"red1s-secret", "t0ken-secret", "cache-secret", "pw1", "two secrets", "own", "72656431732d736563726574"} {
+		for _, secret := range []string{"red1s-secret", "t0ken-secret", "cache-secret", "pw1", "two secrets", "own-secret", "72656431732d736563726574"} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s prints %q", verb, secret)
 			}
