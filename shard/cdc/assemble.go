@@ -23,7 +23,7 @@ type item struct {
 // assembler makes items of the messages of one connection. Large transactions come in pieces, which begin to be handed out while the rest
 // is still being read: all that is ever sent has been committed. It is pure but for its counters.
 type assembler struct {
-	bound     map[tableName][]*keyspace.Keyspace
+	coverage  coverage
 	pieceKeys int
 	token     []byte // begins the content of our own heartbeats
 	counts    *counters
@@ -49,9 +49,9 @@ type binding struct {
 	shardBy  int   // index into fields
 }
 
-func newAssembler(bound map[tableName][]*keyspace.Keyspace, pieceKeys int, token string, counts *counters) *assembler {
+func newAssembler(c coverage, pieceKeys int, token string, counts *counters) *assembler {
 	return &assembler{
-		bound: bound, pieceKeys: pieceKeys, token: []byte(token), counts: counts,
+		coverage: c, pieceKeys: pieceKeys, token: []byte(token), counts: counts,
 		relations: map[uint32][]binding{}, seen: map[string]struct{}{},
 	}
 }
@@ -130,7 +130,7 @@ func (a *assembler) cut() item {
 
 func (a *assembler) bind(m relationMsg) []binding {
 	var bindings []binding
-	for _, ks := range a.bound[tableName{string(m.schema), string(m.table)}] {
+	for _, ks := range a.coverage.of(m.id, tableName{string(m.schema), string(m.table)}) {
 		b := binding{keyspace: ks}
 		for i, f := range ks.Fields {
 			at := slices.IndexFunc(m.columns, func(c []byte) bool { return string(c) == f.Name })

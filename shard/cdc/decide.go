@@ -94,7 +94,7 @@ type sort uint8
 
 const (
 	passing sort = iota // try again soon
-	taken               // somebody else follows
+	taken               // somebody else follows, or is about to
 	broken              // the slot cannot be read on from: replace it
 	setting             // somebody has to change a setting or a privilege first
 )
@@ -109,6 +109,8 @@ const (
 	codeTooMany          = "53300" // all senders, or connections, are in use
 	codeAuthorization    = "28000" // no line in pg_hba.conf
 	codePassword         = "28P01"
+	codeDuplicate        = "42710" // somebody has just made the same slot or publication
+	codeUnique           = "23505" // likewise, at the same moment
 	codeLockNotAvailable = "55P03"
 	codeUndefinedTable   = "42P01"
 	codeUndefinedSchema  = "3F000"
@@ -131,7 +133,7 @@ func judge(err error, following bool) (s sort, advice string) {
 		return setting, set.advice
 	}
 	switch code(err) {
-	case codeInUse:
+	case codeInUse, codeDuplicate, codeUnique:
 		return taken, ""
 	case codeUndefinedObject, codePrerequisite, codeUndefinedFile:
 		if following {

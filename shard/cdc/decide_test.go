@@ -65,6 +65,8 @@ func TestJudge(t *testing.T) {
 		looking, following sort
 	}{
 		{pg("55006"), taken, taken},
+		{pg("42710"), taken, taken},
+		{pg("23505"), taken, taken},
 		{pg("42704"), passing, broken},
 		{pg("55000"), passing, broken},
 		{pg("58P01"), passing, broken},
@@ -316,7 +318,7 @@ func TestAlterAndCovers(t *testing.T) {
 		}
 		slices.Sort(left)
 		bound := 0
-		for _, keyspaces := range covers.bound {
+		for _, keyspaces := range covers.byName {
 			bound += len(keyspaces)
 		}
 		if !slices.Equal(left, c.left) || bound != len(all)-len(left) {

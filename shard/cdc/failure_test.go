@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,32 @@ func TestAnOwedFlushSurvivesWhoWasToMakeIt(t *testing.T) {
 	if got := s.flushes(); !slices.Contains(got, "") {
 		t.Errorf("flushed %q", got)
 	}
+}
+
+// The server is on another timeline than what was followed, as after the promotion of a standby: what the log lost there cannot be known. A slot that
+// it may have is not to be trusted either.
+func TestTimelineChanged(t *testing.T) {
+	b := newBed(t)
+	var s sink
+	f, stop := b.follow(quick(), &s)
+	b.awaitRole(f, Active)
+	stop()
+	restart := "select restart_lsn from pg_replication_slots where slot_name = $1"
+	before := b.text(restart, SlotName(b.name))
+	b.exec("update ringside.cdc set timeline = timeline + 1")
+	b.script("checkpoint")
+	f, _ = b.follow(quick(), &s)
+	b.awaitRole(f, Active)
+	if got := s.flushes(); !slices.Equal(got, []string{""}) {
+		t.Errorf("flushed %q, want everything once", got)
+	}
+	if b.text(restart, SlotName(b.name)) == before {
+		t.Error("the slot is still the same")
+	}
+	if got := b.text("select timeline from ringside.cdc"); got != "1" {
+		t.Errorf("ringside.cdc says timeline %s", got)
+	}
+	b.probe(&s)
 }
 
 // The server gave the slot up because it kept too much log.
@@ -179,6 +206,55 @@ func TestOneOfTwoFollows(t *testing.T) {
 	if got := b.text("select follower from ringside.cdc"); got != "a2" {
 		t.Errorf("ringside.cdc says that %q follows", got)
 	}
+}
+
+// A shard that nobody has followed yet, and many who want to.
+func TestManyStartAtOnce(t *testing.T) {
+	b := newBed(t)
+	var s sink
+	var all []*Followers
+	for i := range 5 {
+		cfg := quick()
+		cfg.Sidecar = fmt.Sprint("a", i)
+		f, _ := b.follow(cfg, &s)
+		all = append(all, f)
+	}
+	count := func(role Role) int {
+		n := 0
+		for _, f := range all {
+			if states := f.State(); len(states) == 1 && states[0].Role == role && states[0].Reason == "" {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "one follows and four stand by", func() bool { return count(Active) == 1 && count(StandBy) == 4 })
+	b.probe(&s)
+	if got := s.flushes(); len(got) > 0 {
+		t.Errorf("flushed %q, but nothing was missed", got)
+	}
+}
+
+// A slot can be made only when the transactions that are under way have ended. The wait is bounded, and tried again.
+func TestASlotWaitsForOpenTransactions(t *testing.T) {
+	b := newBed(t)
+	slow := b.connect()
+	if _, err := slow.PgConn().Exec(t.Context(), "begin; insert into users values (1, '', '')").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := quick()
+	cfg.SlotWait = 300 * time.Millisecond
+	var s sink
+	f, _ := b.follow(cfg, &s)
+	eventually(t, "the reason shows", func() bool {
+		states := f.State()
+		return len(states) == 1 && strings.Contains(states[0].Reason, "transactions that are under way")
+	})
+	if _, err := slow.PgConn().Exec(t.Context(), "commit").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitRole(f, Active)
+	b.probe(&s)
 }
 
 const childDSN = "RINGSIDE_TEST_CDC_CHILD_DSN"

@@ -259,7 +259,7 @@ func (f *follower) tell(v survey, failed error, keep string) {
 	f.left = c.left
 	f.mu.Unlock()
 	f.become(Active, "")
-	f.log.Info("following the shard's changes", "slot", f.slot, "tables", len(c.bound))
+	f.log.Info("following the shard's changes", "slot", f.slot, "tables", len(c.byName))
 	for name, why := range c.left {
 		f.log.Warn("changes of a keyspace are not followed: its TTL is the bound", "keyspace", name, "why", why)
 	}

@@ -155,8 +155,8 @@ func testCounters() *counters {
 
 func newTestAssembler(t testing.TB, pieceKeys int) (*assembler, *keyspace.Keyspace) {
 	ks := compile(t, keyspace.Spec{Name: "order", Pattern: "order:{tenant}:{id:int}", Table: "orders", ShardBy: "tenant"})
-	bound := map[tableName][]*keyspace.Keyspace{{"public", "orders"}: {ks}}
-	return newAssembler(bound, pieceKeys, "token:", testCounters()), ks
+	c := coverage{byName: map[tableName][]*keyspace.Keyspace{{"public", "orders"}: {ks}}, byOID: map[uint32][]*keyspace.Keyspace{5: {ks}}}
+	return newAssembler(c, pieceKeys, "token:", testCounters()), ks
 }
 
 // I4, and what becomes of each message: the items, written as xid[keys]flushes@lsn#beat.
@@ -174,6 +174,8 @@ func TestAssemble(t *testing.T) {
 			[]item{{xid: 7, gated: true, lsn: 50}}, [][]string{{"order:a:1"}}, false},
 		{"nothing of ours", [][]byte{begin(7), describeTable(4, "public", "other", "id"), insert(4, "1"), commit(50)}, []item{{xid: 7, lsn: 50}}, [][]string{nil}, false},
 		{"another schema", [][]byte{begin(7), describeTable(4, "old", "orders", "id", "tenant"), insert(4, "1", "a"), commit(50)}, []item{{xid: 7, lsn: 50}}, [][]string{nil}, false},
+		{"the table under a passing name", [][]byte{begin(7), describeTable(5, "public", "orders_", "id", "tenant"), insert(5, "1", "a"), commit(50)},
+			[]item{{xid: 7, gated: true, lsn: 50}}, [][]string{{"order:a:1"}}, false},
 		{"too few columns published", [][]byte{begin(7), describeTable(3, "public", "orders", "id"), insert(3, "1"), commit(50)}, []item{{xid: 7, lsn: 50}}, [][]string{nil}, false},
 		{"a table altered in between", [][]byte{begin(7), orders, insert(3, "1", "a"), describeTable(3, "public", "orders", "tenant", "id"), insert(3, "b", "2"), commit(50)},
 			[]item{{xid: 7, gated: true, lsn: 50}}, [][]string{{"order:a:1", "order:b:2"}}, false},

@@ -72,8 +72,17 @@ func (r relation) unfit(ks *keyspace.Keyspace) string {
 
 // coverage is which keyspaces can be followed.
 type coverage struct {
-	bound map[tableName][]*keyspace.Keyspace
-	left  map[string]string // why not, by the name of the keyspace
+	byName map[tableName][]*keyspace.Keyspace
+	byOID  map[uint32][]*keyspace.Keyspace // the same: a table that is renamed for a moment is still that table
+	left   map[string]string               // why not, by the name of the keyspace
+}
+
+// of returns the keyspaces on a table of the change stream.
+func (c coverage) of(oid uint32, name tableName) []*keyspace.Keyspace {
+	if keyspaces := c.byOID[oid]; keyspaces != nil {
+		return keyspaces
+	}
+	return c.byName[name]
 }
 
 // wantedTables are the tables to publish.
@@ -140,7 +149,7 @@ func (p publication) alter(keyspaces []*keyspace.Keyspace, relations map[string]
 
 // covers says which keyspaces are followed by what is published. Pure.
 func (p publication) covers(keyspaces []*keyspace.Keyspace, relations map[string]relation) coverage {
-	c := coverage{bound: map[tableName][]*keyspace.Keyspace{}, left: map[string]string{}}
+	c := coverage{byName: map[tableName][]*keyspace.Keyspace{}, byOID: map[uint32][]*keyspace.Keyspace{}, left: map[string]string{}}
 	for _, ks := range keyspaces {
 		r := relations[ks.Table]
 		why := r.unfit(ks)
@@ -162,7 +171,8 @@ func (p publication) covers(keyspaces []*keyspace.Keyspace, relations map[string
 			c.left[ks.Name] = why
 			continue
 		}
-		c.bound[r.name] = append(c.bound[r.name], ks)
+		c.byName[r.name] = append(c.byName[r.name], ks)
+		c.byOID[r.oid] = append(c.byOID[r.oid], ks)
 	}
 	return c
 }

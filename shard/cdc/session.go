@@ -62,7 +62,7 @@ func newSession(f *follower, site *site, stream *stream, v survey) *session {
 		follower: f, site: site, stream: stream, survey: v.fingerprint(), token: rand.Text() + ":",
 		items: make(chan item, itemsAhead), answerNow: make(chan struct{}, 1),
 	}
-	s.assemble = newAssembler(v.publication.covers(f.cfg.Keyspaces, v.relations).bound, f.cfg.pieceKeys(), s.token, f.counts)
+	s.assemble = newAssembler(v.publication.covers(f.cfg.Keyspaces, v.relations), f.cfg.pieceKeys(), s.token, f.counts)
 	s.heardAt.Store(time.Now().UnixNano())
 	return s
 }
@@ -288,12 +288,17 @@ func (s *session) insist(ctx context.Context, what string, call func() error) er
 	for pause := failedPause; ; pause = min(2*pause, failedMost) {
 		err := call()
 		if err == nil {
+			if pause > failedPause {
+				s.hindered("")
+				s.say(slog.LevelInfo, "changes are handed out again")
+			}
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		s.counts.failed.Inc()
+		s.hindered(what + ": " + err.Error())
 		s.say(slog.LevelWarn, "changes could not be handed out; trying again", "step", what, "error", err)
 		select {
 		case <-ctx.Done():
@@ -301,6 +306,13 @@ func (s *session) insist(ctx context.Context, what string, call func() error) er
 		case <-time.After(pause):
 		}
 	}
+}
+
+// hindered shows, until the shard is looked at again, what keeps changes from being handed out.
+func (s *session) hindered(by string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = by
 }
 
 // beat sends a heartbeat through the log, unless the last one is still under way.

@@ -37,6 +37,8 @@ func openSite(ctx context.Context, s Shard, cfg Config) (*site, error) {
 		"statement_timeout": milliseconds(cfg.CallTimeout), "lock_timeout": milliseconds(cfg.CallTimeout / 2),
 		// A standby that is to be waited for and does not answer must not hold up the heartbeat.
 		"synchronous_commit": "local",
+		// It is idle for as long as the cache servers do not answer.
+		"idle_session_timeout": "0",
 	}
 	for name, value := range ours {
 		cc.RuntimeParams[name] = value
