@@ -93,25 +93,17 @@ func (g *gate) carries(key []byte) bool {
 
 // transactionKeys adds the keys of all commands of a transaction.
 func (g *gate) transactionKeys(tx *transaction) error {
-	var parser resp.Parser
-	for raw := tx.raw; len(raw) > 0; {
-		cmd, n, err := parser.Next(raw)
-		if err != nil || n == 0 {
-			return errStrangeTransaction
-		}
-		raw = raw[n:]
-		info, err := resp.Resolve(cmd.Args)
-		if err != nil {
-			return errStrangeTransaction
-		}
-		if !g.commandKeys(info, cmd.Args) {
+	all, err := tx.commands(&g.worker.server.cfg.Limits)
+	if err != nil {
+		return err
+	}
+	for _, cmd := range all {
+		if info, err := resp.Resolve(cmd.Args); err == nil && !g.commandKeys(info, cmd.Args) {
 			return errSortCarried
 		}
 	}
 	return nil
 }
-
-var errStrangeTransaction = errors.New("a queued command cannot be read again")
 
 // admitKeys is admit for keys. call is the command if it is not in the client's input any more.
 func (g *gate) admitKeys(cl *client, keys [][]byte, call *ownCall) (bool, error) {

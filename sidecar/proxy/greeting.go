@@ -174,6 +174,8 @@ func (u *upstream) shake(step int32, frame []byte) error {
 		if u.runID = runIDOf(frame); u.runID != "" {
 			u.worker.server.deps.OnIncarnation(u.name, u.runID)
 		}
+	case step == stepMarker && isError && u.ready: // busy; it will be asked again
+		u.polling = false
 	case step == stepMarker && isError:
 		return refused("GET " + topology.MarkerName)
 	case step == stepMarker:
@@ -187,6 +189,7 @@ func (u *upstream) shake(step int32, frame []byte) error {
 		u.polling = false
 		if u.worker.heard(u.name, m); u.conn != nil && !u.ready {
 			u.begin()
+			u.worker.reached(u.name)
 		}
 		return nil
 	}

@@ -204,6 +204,13 @@ func (w *worker) heard(server string, m topology.Marker) {
 	w.gate.wakeAll()
 }
 
+// reached has what waits looked at again when a former owner can be asked now, or not any more.
+func (w *worker) reached(server string) {
+	if w.gate.handsOver(server) {
+		w.gate.wakeAll()
+	}
+}
+
 // routePlain works out anew which server each plain key is sent to, and who holds any.
 func (w *worker) routePlain() {
 	t := w.route.topology

@@ -57,6 +57,29 @@ func TestHandOverStepByStep(t *testing.T) {
 	w.want("INCR "+moving, ":1\r\n")
 }
 
+// While a hand-over is open, who has no connection to the former owner yet waits for one, and is told when there is none to be had.
+func TestTheFormerOwnerIsReachedFirst(t *testing.T) {
+	m := inMotion(t, 2, nil)
+	moving, staying := m.keyOn("c1", 0), m.keyOn("c2", 0)
+	m.dial().want("SET "+moving+" v", "+OK\r\n")
+	m.drain("c1")
+	for range 2 {
+		w := m.dial()
+		w.do("HELLO 3")
+		begun := time.Now()
+		w.want("GET "+moving, bulk("v"))
+		if took := time.Since(begun); took > holdFor {
+			t.Errorf("it took %v", took)
+		}
+	}
+	if err := m.caches[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w := m.dial()
+	eventually(t, "it is gone", func() bool { return strings.HasPrefix(w.do("GET "+moving), "-CACHEDOWN c1 ") })
+	w.want("EXISTS "+staying, ":0\r\n")
+}
+
 // What waits too long for a held hand-over is refused, in its place.
 func TestHeldTooLong(t *testing.T) {
 	m := inMotion(t, 2, nil)

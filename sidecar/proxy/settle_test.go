@@ -88,6 +88,7 @@ func TestTransactionsAcrossAHandOver(t *testing.T) {
 	w.want("MSET "+key+" 1 "+tag+"a 5 "+tag+"b 6", "+OK\r\n")
 	w.want("MULTI", "+OK\r\n")
 	w.want("INCR "+tag+"a", "+QUEUED\r\n")
+	other.want("SCRIPT LOAD 'return 7'", bulk(shaOf("return 7")))
 	watcher.want("WATCH "+key, "+OK\r\n")
 	m.drain("c1")
 	m.step(topology.Open)
@@ -100,9 +101,11 @@ func TestTransactionsAcrossAHandOver(t *testing.T) {
 	m.step(topology.Held)
 	m.rollCall(topology.Handed)
 	w.want("INCR "+tag+"b", "+QUEUED\r\n")
+	w.want("EVALSHA "+shaOf("return 7")+" 1 "+tag+"a", "+QUEUED\r\n")
+	m.direct[1].want("SCRIPT FLUSH", "+OK\r\n") // as one that joins
 	w.send("EXEC", "GET "+tag+"a")
 	m.step(topology.Handed)
-	for _, want := range []string{"*2\r\n:6\r\n:7\r\n", bulk("6")} {
+	for _, want := range []string{"*3\r\n:6\r\n:7\r\n:7\r\n", bulk("6")} {
 		if got := w.reply(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -145,7 +148,7 @@ func TestBlockedCommandsFollowTheirKeys(t *testing.T) {
 	w.want("XADD "+stream+" 1-1 f v", bulk("1-1"))
 	for c, want := range map[string]string{
 		"BLPOP " + key + " 0": "*2\r\n" + bulk(key) + bulk("1"), "BLMOVE {" + key + "}a {" + key + "}b LEFT LEFT 30": bulk("2"),
-		"BZPOPMIN {" + key + "}z 30.5":                "*3\r\n" + bulk("{"+key+"}z") + bulk("m") + bulk("1"),
+		"BZPOPMIN {" + key + "}z 30.5":                 "*3\r\n" + bulk("{"+key+"}z") + bulk("m") + bulk("1"),
 		"XREAD BLOCK 30000 STREAMS " + stream + " 0-0": "*1\r\n*2\r\n" + bulk(stream) + "*1\r\n*2\r\n" + bulk("1-1") + "*2\r\n" + bulk("f") + bulk("v"),
 		"XREAD BLOCK 0 STREAMS " + stream + " $":       "-TRYAGAIN " + errRingChanged.Error() + "\r\n",
 		"BLPOP {" + key + "}none 3":                    "*-1\r\n",

@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 
 	"ringside/resp"
 	"ringside/ring"
@@ -21,6 +23,8 @@ type transaction struct {
 	n      int // all commands
 	vnode  uint16
 	placed bool // vnode is known
+	// scripts: one of the commands runs a script, which the server may have to be taught.
+	scripts bool
 	// aborted: a command was refused, so EXEC will be.
 	aborted bool
 
@@ -178,10 +182,8 @@ func (w *worker) queue(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
-	if tx := s.tx; tx.placed && c.scripts {
-		if _, u, err := w.owner(tx.vnode, cl.proto); err == nil { // else EXEC will tell
-			w.teach(u, c, cmd)
-		}
+	if c.scripts {
+		s.tx.scripts = true
 	}
 	w.finish(w.newRequest(cl, c.index, kindAway), queuedReply)
 	return true
@@ -224,6 +226,35 @@ func (w *worker) enqueue(s *session, c *command, cmd resp.Command) error {
 	}
 	tx.n++
 	return w.boundTransaction(tx)
+}
+
+// commands returns the commands for the server.
+func (tx *transaction) commands(limits *resp.Limits) ([]resp.Command, error) {
+	parser := resp.Parser{Limits: limits}
+	var all []resp.Command
+	for raw := tx.raw; len(raw) > 0; {
+		cmd, n, err := parser.Next(raw)
+		if err != nil || n == 0 {
+			return nil, errStrangeTransaction
+		}
+		raw = raw[n:]
+		cmd.Args = slices.Clone(cmd.Args)
+		all = append(all, cmd)
+	}
+	return all, nil
+}
+
+var errStrangeTransaction = errors.New("a queued command cannot be read again")
+
+// teachAll makes sure that a server can run the scripts of a transaction that this sidecar knows.
+func (w *worker) teachAll(u *upstream, tx *transaction) error {
+	all, err := tx.commands(&w.server.cfg.Limits)
+	for _, cmd := range all {
+		if info, e := resp.Resolve(cmd.Args); e == nil {
+			w.teach(u, w.commands.list[info.Index], cmd)
+		}
+	}
+	return err
 }
 
 // boundTransaction refuses what is more than one client may have queued.

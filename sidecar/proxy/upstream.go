@@ -299,6 +299,9 @@ func (u *upstream) lost(err error) {
 	if u.feed != nil {
 		u.feed.lost(err)
 	}
+	if u.owner == nil && !u.bare {
+		u.worker.reached(u.name)
+	}
 }
 
 // fail fails calls. What it fails may send again at once.
