@@ -45,7 +45,7 @@ func pass(t *testing.T, name string, retained time.Duration, seeds ...string) *p
 	p.Gossip = New(Config{Name: name, BindAddr: "127.0.0.1", Join: seeds, RejoinInterval: time.Second}, Callbacks{Topology: func() []byte { return body }}, nil, slog.New(slog.DiscardHandler))
 	p.keep = retention{gone: retained, sweepEvery: retained / 4}
 	p.tune = func(c *memberlist.Config) {
-		c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult = 300*time.Millisecond, 250*time.Millisecond, 3
+		c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult = 400*time.Millisecond, 350*time.Millisecond, 3
 		c.AwarenessMaxMultiplier = 1 // the dead are found soon, also by who finds many
 		c.GossipToTheDeadTime = 4 * time.Second
 	}
@@ -75,10 +75,10 @@ func heap() uint64 {
 // A thousand sidecars come and go, one in forty without a word. Those who stay forget them all: no goroutine and less than 2 MiB are
 // left of them (2 KiB for each), and no table has any of them a short time after it may forget.
 func TestThousandJoinsAndLeaves(t *testing.T) {
-	const total, batch, retained = 1000, 40, 8 * time.Second
+	const total, batch, retained = 1000, 40 / crowded, 8 * time.Second
 	const allowance = 2 << 20
 	// A machine that is busy with other things is not kept longer than that, unless it is asked for the long tests.
-	const atLeast = 120
+	const atLeast = 3 * batch
 	budget := 20 * time.Second
 	if os.Getenv("RINGSIDE_LONG") != "" {
 		budget = 10 * time.Minute
@@ -117,7 +117,7 @@ func TestThousandJoinsAndLeaves(t *testing.T) {
 		for i, p := range crowd {
 			p.SetVotes([]string{fmt.Sprintf("cache-%d", first+i)})
 		}
-		eventually(t, 20*time.Second, "all of a batch have come and voted", func() bool {
+		eventually(t, time.Minute, "all of a batch have come and voted", func() bool {
 			voters := 0
 			for _, m := range a.Members() {
 				if names[m.Name] && len(m.Votes) == 1 {
@@ -152,7 +152,7 @@ func TestThousandJoinsAndLeaves(t *testing.T) {
 
 	begun := time.Now()
 	passed := 0
-	for passed < total && (passed < atLeast || time.Since(begun) < budget) {
+	for passed+batch <= total && (passed < atLeast || time.Since(begun) < budget) {
 		round(passed)
 		passed += batch
 	}

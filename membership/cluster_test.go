@@ -153,7 +153,7 @@ func (n *node) halt() {
 	n.stop()
 	select {
 	case <-n.ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		n.t.Errorf("%s: Run did not end", n.name)
 	}
 }

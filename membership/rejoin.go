@@ -65,6 +65,7 @@ func (g *Gossip) attempt(ctx context.Context, ml *memberlist.Memberlist, state j
 	g.mu.Unlock()
 
 	reached := g.dial(ml, chosen)
+	g.greet(ml, chosen)
 	switch {
 	case len(chosen) == 0 || ctx.Err() != nil:
 	case state.alone && reached > 0:
@@ -100,6 +101,21 @@ func (g *Gossip) dial(ml *memberlist.Memberlist, chosen []netip.AddrPort) int {
 	}
 	wg.Wait()
 	return int(reached.Load())
+}
+
+// greet sends our record to those who were dialled. What was said while they were may not have been in the state that was exchanged, and they are
+// the ones who know us for certain: others do not pass on what they hear of somebody whom memberlist has not shown them yet.
+func (g *Gossip) greet(ml *memberlist.Memberlist, dialled []netip.AddrPort) {
+	g.mu.Lock()
+	msg, _ := encodeHints([]record{g.tab.own()}, maxPacket)
+	p := packet{msg: msg}
+	for _, m := range g.tab.peers() {
+		if ip, ok := netip.AddrFromSlice(m.ip); ok && slices.Contains(dialled, netip.AddrPortFrom(ip.Unmap(), m.port)) {
+			p.to = append(p.to, m.target())
+		}
+	}
+	g.mu.Unlock()
+	g.sendPacket(ml, p)
 }
 
 // resolveSeeds looks up all seeds afresh, in parallel. What cannot be resolved is left out: others may do.

@@ -75,8 +75,8 @@ func (g *Gossip) spread(ctx context.Context, ml *memberlist.Memberlist) error {
 // eager makes the packet that passes fresh records on. Those that do not fit stay fresh for the next one, so when everybody changes at the
 // same time, that is passed on as fast as eagerPause lets it be. Called with mu held.
 func (g *Gossip) eager(fan int) packet {
-	if len(g.fresh) == 0 {
-		return packet{}
+	if len(g.fresh) == 0 || len(g.tab.peers()) == 0 {
+		return packet{} // with nobody to tell it stays fresh
 	}
 	var records []record
 	for name := range g.fresh {
