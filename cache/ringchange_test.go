@@ -135,7 +135,7 @@ func newModel(t *testing.T, down bool) *model {
 		if i == phaseBefore {
 			by = before
 		}
-		m.copies[i] = by.Copies(view, uint16(vnode))
+		m.copies[i] = by.Copies(view, uint16(vnode), 0)
 	}
 	m.of[m.copies[phaseBefore].Read] = x
 	m.of[m.copies[phaseAfter].Read] = y

@@ -195,7 +195,7 @@ func (c *carrier) items(t *topology.Topology, server string, names []string) []c
 		if s := t.ShardOf(k.ShardKey, k.ShardVnode); s == ring.None || t.Shards[s].Name != c.shard {
 			continue
 		}
-		copies := t.Copies(c.view, k.CacheVnode)
+		copies := t.Copies(c.view, k.CacheVnode, k.ShardVnode)
 		was := copies.Carry
 		if was.IsNone() || was.Generation != generation || t.Caches[was.Server].Name != server {
 			continue

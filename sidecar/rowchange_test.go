@@ -302,7 +302,7 @@ func TestALateWriteCleansWhatTheViewHasAdded(t *testing.T) {
 	// As if its commit had been sent before the change.
 	late := &rowWrite{rows: s.rows, op: keyspace.Op{Key: k}, sent: time.Now().Add(-time.Minute)}
 	view := shard.View{Epoch: before.Epoch, Phase: shard.Done}
-	copies := before.Copies(view, k.CacheVnode)
+	copies := before.Copies(view, k.CacheVnode, k.ShardVnode)
 	done := cleaned(before, &copies, &k)
 
 	if row := s.Read(t.Context(), []keyspace.Key{k})[0]; row.Err != nil {

@@ -59,7 +59,7 @@ func (r *rows) locate(k *keyspace.Key) (place, error) {
 	view, standing := confirmation.Trust(now, r.viewTTL)
 	p.view = view
 	if p.by = r.topology.At(view.Epoch); p.by != nil {
-		p.copies = p.by.Copies(view, k.CacheVnode)
+		p.copies = p.by.Copies(view, k.CacheVnode, k.ShardVnode)
 	}
 	if p.copies.Read.IsNone() || standing == shard.Expired && !r.serve {
 		// The name says which row it is even when no server may hold it: reads of one ref are answered together.
@@ -190,7 +190,7 @@ func (r *rows) mayFill(ref cache.Ref, k *keyspace.Key, view shard.View) bool {
 	if t == nil || ref.Server == "" {
 		return false
 	}
-	copies := t.Copies(view, k.CacheVnode)
+	copies := t.Copies(view, k.CacheVnode, k.ShardVnode)
 	return slices.Contains(cleaned(t, &copies, k), ref)
 }
 
@@ -240,7 +240,7 @@ func (w *rowWrite) once(ctx context.Context) error {
 	if p.view == (shard.View{}) {
 		// Never heard: the shard's fence will say what its view is, or the pool that the shard is down.
 		p.view, p.by = shard.View{Epoch: p.current.Epoch, Phase: shard.Done}, p.current
-		p.copies = p.by.Copies(p.view, k.CacheVnode)
+		p.copies = p.by.Copies(p.view, k.CacheVnode, k.ShardVnode)
 	}
 	if p.by == nil || p.copies.Frozen {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view}
@@ -299,7 +299,7 @@ func (w *rowWrite) guard(ctx context.Context, name string, done []cache.Ref) err
 		if err != nil {
 			return fmt.Errorf("%w: it took so long that its cached copies may be in other places by now, and the shard does not say: %w", shard.ErrOutcomeUnknown, err)
 		}
-		copies := t.Copies(view, w.op.Key.CacheVnode)
+		copies := t.Copies(view, w.op.Key.CacheVnode, w.op.Key.ShardVnode)
 		var more []cache.Ref
 		for _, ref := range cleaned(t, &copies, &w.op.Key) {
 			if !slices.Contains(done, ref) {

@@ -14,6 +14,7 @@ type entryAt struct {
 	confirmation *shard.Confirmation // the shard's
 	copy         topology.Copy
 	vnode        uint16 // the row's cache vnode
+	shardVnode   uint16 // and its shard vnode
 	phase        shard.Phase
 }
 
@@ -73,7 +74,7 @@ func (w *worker) entry(k *keyspace.Key, proto int, at *entryAt) (u *upstream, ok
 				return nil, false
 			}
 		}
-		copy, flush = t.ReadCopy(view, k.CacheVnode), t.Flush(k.ShardVnode)
+		copy, flush = t.ReadCopy(view, k.CacheVnode, k.ShardVnode), t.Flush(k.ShardVnode)
 	}
 	if copy.IsNone() {
 		return nil, false
@@ -86,7 +87,7 @@ func (w *worker) entry(k *keyspace.Key, proto int, at *entryAt) (u *upstream, ok
 		w.stats.unconfirmed++
 	}
 	w.nameEntry(copy.Generation, flush, k.Text)
-	*at = entryAt{t, confirmation, copy, k.CacheVnode, view.Phase}
+	*at = entryAt{t, confirmation, copy, k.CacheVnode, k.ShardVnode, view.Phase}
 	return u, true
 }
 
@@ -121,8 +122,8 @@ func (w *worker) trusted(u *upstream, at *entryAt) bool {
 	} else if view.Phase == at.phase {
 		return true
 	}
-	copy := now.ReadCopy(view, at.vnode)
-	if copy.Generation != at.copy.Generation || copy.IsNone() {
+	copy := now.ReadCopy(view, at.vnode, at.shardVnode)
+	if copy.Generation != at.copy.Generation || copy.IsNone() || now.Flush(at.shardVnode) != at.topology.Flush(at.shardVnode) {
 		return false
 	}
 	is := &now.Caches[copy.Server]

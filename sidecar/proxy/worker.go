@@ -96,7 +96,7 @@ func (w *worker) adopt(t *topology.Topology) {
 	used := map[upstreamKey]bool{}
 	r := route{
 		topology: t, flushes: packVnodes(t.Flush),
-		copies:    packVnodes(func(v uint16) topology.Copy { return t.ReadCopy(shard.View{Epoch: t.Epoch, Phase: shard.Done}, v) }),
+		copies:    packVnodes(func(v uint16) topology.Copy { return t.ReadCopy(shard.View{Epoch: t.Epoch, Phase: shard.Done}, v, 0) }),
 		upstreams: make([][2]*upstream, len(t.Caches)), confirmations: make([]*shard.Confirmation, len(t.Shards)),
 	}
 	for i := range t.Caches {

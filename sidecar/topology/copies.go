@@ -55,12 +55,13 @@ const (
 	stranded              // its former copy cannot be reached, or is not known
 )
 
-// stageOf is the one decision about what a view means for a vnode. The view must be of t's epoch.
-func (t *Topology) stageOf(view shard.View, vnode uint16) stage {
-	if view.Phase == shard.Done || t.since(vnode) <= view.From {
+// stageOf is the one decision about what a view means for a row of these vnodes, the cache's and the shard's. The view must be of t's epoch.
+func (t *Topology) stageOf(view shard.View, vnode, shardVnode uint16) stage {
+	flushed := t.flush[shardVnode] > view.From // what was cached may be wrong: nothing is taken over
+	if view.Phase == shard.Done || t.since(vnode) <= view.From && !flushed {
 		return settled
 	}
-	if t.handsOver(view.From, vnode) {
+	if !flushed && t.handsOver(view.From, vnode) {
 		return handing
 	}
 	if view.Phase == shard.Active {
@@ -92,9 +93,9 @@ func (t *Topology) formerCopy(vnode uint16) Copy {
 	return Copy{Server: t.former.owner[vnode], Generation: t.former.generation[vnode]}
 }
 
-// ReadCopy is Copies(view, vnode).Read, for event loops: a few comparisons.
-func (t *Topology) ReadCopy(view shard.View, vnode uint16) Copy {
-	switch t.stageOf(view, vnode) {
+// ReadCopy is Copies(view, vnode, shardVnode).Read, for event loops: a few comparisons.
+func (t *Topology) ReadCopy(view shard.View, vnode, shardVnode uint16) Copy {
+	switch t.stageOf(view, vnode, shardVnode) {
 	case handing:
 		if view.Phase == shard.Preparing {
 			return t.formerCopy(vnode)
@@ -107,10 +108,10 @@ func (t *Topology) ReadCopy(view shard.View, vnode uint16) Copy {
 
 // Copies returns which cached copies of a row count while its shard has this view, which must be of t's epoch (promise P3; see section "Planned
 // changes" of docs/ARCHITECTURE.md). vnode is the row's cache vnode.
-func (t *Topology) Copies(view shard.View, vnode uint16) Copies {
+func (t *Topology) Copies(view shard.View, vnode, shardVnode uint16) Copies {
 	now := t.present(vnode)
 	var c Copies
-	switch t.stageOf(view, vnode) {
+	switch t.stageOf(view, vnode, shardVnode) {
 	case settled:
 		c.Read = now
 		c.clean(now)
@@ -139,7 +140,7 @@ func (t *Topology) HandsOver(from uint64) bool {
 
 // ChangesRows reports whether any rows change hands for a shard that comes from the given epoch.
 func (t *Topology) ChangesRows(from uint64) bool {
-	return t.anyVnode(func(v uint16) bool { return t.since(v) > from })
+	return t.anyVnode(func(v uint16) bool { return t.since(v) > from || t.flush[v] > from })
 }
 
 func (t *Topology) anyVnode(is func(v uint16) bool) bool {

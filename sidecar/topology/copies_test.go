@@ -55,11 +55,11 @@ func TestWhichCopiesCount(t *testing.T) {
 		{"missed, a vnode that stays", drained, view(2, shard.Preparing, 0), stays, Copies{Frozen: true}},
 		{"missed, done", drained, view(2, shard.Done, 0), moved, settledOn(drainedTo)},
 	} {
-		got := c.by.Copies(c.view, c.vnode)
+		got := c.by.Copies(c.view, c.vnode, 0)
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
-		if read := c.by.ReadCopy(c.view, c.vnode); read != got.Read {
+		if read := c.by.ReadCopy(c.view, c.vnode, 0); read != got.Read {
 			t.Errorf("%s: an event loop reads %+v", c.name, read)
 		}
 	}
@@ -69,7 +69,7 @@ func TestAServerThatNobodyHasMetHoldsNoRows(t *testing.T) {
 	topo := sample(t) // c3 was not met
 	for v := range ring.Vnodes {
 		if v := uint16(v); topo.ownerName(v) == "c3" {
-			if c := topo.Copies(shard.View{Epoch: 1, Phase: shard.Done}, v); !c.Read.IsNone() || c.Cleans != 0 || c.Frozen {
+			if c := topo.Copies(shard.View{Epoch: 1, Phase: shard.Done}, v, 0); !c.Read.IsNone() || c.Cleans != 0 || c.Frozen {
 				t.Fatalf("%+v", c)
 			}
 		}
@@ -99,5 +99,39 @@ func TestHolderKeepsEarlierTopologies(t *testing.T) {
 	h.Publish(all[0]) // where there is no catalog, another one of an epoch may win
 	if h.Current() != all[0] {
 		t.Error("the one that was published last does not count")
+	}
+}
+
+// TestAFlushPutsWhatWasCachedOutOfReach: rows of one shard get other names, and nobody uses the former ones while others may still do so.
+func TestAFlushPutsWhatWasCachedOutOfReach(t *testing.T) {
+	before := sample(t)
+	if _, err := RaiseFlush(before, "s9"); err == nil {
+		t.Error("an unknown shard was flushed")
+	}
+	after := must(t)(RaiseFlush(before, "s2"))
+	if after.Changing() || !after.ChangesRows(1) || after.HandsOver(1) || after.Epoch != 2 {
+		t.Errorf("epoch %d, changing %v", after.Epoch, after.Changing())
+	}
+	flushed, other := after.Owned("s2")[0], after.Owned("s1")[0]
+	if after.Flush(flushed) != 2 || after.Flush(other) != before.Flush(other) {
+		t.Errorf("flush generations %d and %d", after.Flush(flushed), after.Flush(other))
+	}
+	var vnode uint16
+	for after.Generation(vnode) == 0 {
+		vnode++
+	}
+	for _, c := range []struct {
+		phase      shard.Phase
+		shardVnode uint16
+		used       bool
+	}{
+		{shard.Preparing, flushed, false}, {shard.Active, flushed, true}, {shard.Done, flushed, true},
+		{shard.Preparing, other, true}, {shard.Done, other, true},
+	} {
+		view := shard.View{Epoch: 2, Phase: c.phase, From: 1}
+		got := after.Copies(view, vnode, c.shardVnode)
+		if got.Read.IsNone() == c.used || got.Frozen == c.used || after.ReadCopy(view, vnode, c.shardVnode) != got.Read {
+			t.Errorf("%v of vnode %d: %+v", c.phase, c.shardVnode, got)
+		}
 	}
 }
