@@ -24,7 +24,8 @@
 //
 // A transaction is handed out in pieces while it is read, each row once per piece. At most Config.PendingKeys rows of a shard wait, then reading stops,
 // and the server with it. Then the log grows: max_slot_wal_keep_size decides when the slot is given up rather than the disk. Beside the pools each
-// sidecar has one session on every shard, and the follower a replication connection.
+// sidecar has one session on every shard, and the follower a replication connection. A slot is never dropped because nobody follows any more: who
+// gives a shard up drops it (SlotName) and the publication. A follower that stops without its machine telling holds the slot for 5 s (senderTimeout).
 //
 // # Lag
 //
