@@ -67,8 +67,9 @@ func (g *gate) admit(cl *client, c *command, cmd resp.Command) (bool, error) {
 			return false, errSortCarried
 		}
 	}
-	defer clear(g.keys[:cap(g.keys)])
-	return g.admitKeys(cl, g.keys, nil)
+	ok, err := g.admitKeys(cl, g.keys, nil)
+	clear(g.keys) // they alias the client's input
+	return ok, err
 }
 
 // commandKeys adds the keys of a command; false when one that is being carried over may read keys that cannot be told.
@@ -77,7 +78,11 @@ func (g *gate) commandKeys(info *resp.CommandInfo, args [][]byte) bool {
 	positions, err := info.Keys(args, w.positions[:0])
 	w.positions = positions
 	if err != nil {
-		return true // the handler refuses it
+		// The handler refuses it, or the server that the first key leads to.
+		if info.First > 0 && info.First < len(args) {
+			g.keys = append(g.keys, args[info.First])
+		}
+		return true
 	}
 	for _, p := range positions {
 		g.keys = append(g.keys, args[p])

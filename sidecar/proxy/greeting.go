@@ -111,8 +111,8 @@ func (u *upstream) ask(step int32, args ...string) {
 
 // wait has a call wait for the end of the handshake.
 func (u *upstream) wait(c call) {
-	if u.waiting.len() == 0 {
-		u.byEpoch = u.worker.epoch()
+	if u.waiting.len() == 0 && !u.bare {
+		u.waitsBy = u.worker.callerAt(u.name).Name()
 	}
 	u.waiting.push(c)
 }
@@ -253,12 +253,13 @@ func (s *Server) newerEpoch(epoch uint64) {
 	}
 }
 
-// begin ends the handshake: what has waited for it is sent, unless the ring has changed meanwhile, so that it may have to go elsewhere.
+// begin ends the handshake: what has waited for it is sent, unless the ring has changed meanwhile, or the server holds keys now that it did not,
+// so that it may have to go elsewhere.
 func (u *upstream) begin() {
 	u.ready, u.pause, u.doubted = true, 0, false
 	early, waiting := u.early, u.waiting
 	u.early, u.waiting = nil, callQueue{}
-	if waiting.len() > 0 && !u.bare && u.byEpoch != u.worker.epoch() {
+	if waiting.len() > 0 && !u.bare && u.waitsBy != u.called {
 		u.taught = taught{}
 		u.fail(&waiting, errRingChanged, false)
 		return

@@ -29,7 +29,7 @@ type upstream struct {
 	ready   bool
 	early   []byte
 	waiting callQueue
-	byEpoch uint64 // of the topology by which the first of them was sent here
+	waitsBy string // what the connection would have said of itself when the first of them came
 	// bare: it carries no plain keys, so it needs not be known to the server, nor know its marker.
 	bare     bool
 	called   string // the name that it has given the server
