@@ -105,7 +105,9 @@ func TestAReturnedServerIsNotUsedUntilItIsNamed(t *testing.T) {
 // TestCleanStaysWithTheProcessThatWasPoisoned: another process named meanwhile says nothing about what the poisoned one holds.
 func TestCleanStaysWithTheProcessThatWasPoisoned(t *testing.T) {
 	r := realredis.T(t)
-	s, reg := newSidecar(t, testConfig(), r), new(row)
+	cfg := testConfig()
+	cfg.StepTimeout, cfg.CleanTimeout = time.Second, 2*time.Second // a machine that has other things to do still connects once in that time
+	s, reg := newSidecar(t, cfg, r), new(row)
 	err := s.Write(ctxb, []Ref{{Server: "c1", Name: "rs:1.0:k"}}, func(ctx context.Context, poisoned func() error) error {
 		err := reg.writer(ctx, poisoned)
 		r.Kill()

@@ -52,6 +52,9 @@ func (c *Carrier) prepare(ctx context.Context, conn *redis.Conn, server string, 
 			return "", err
 		}
 	}
+	if err := c.forgetFunctions(ctx, conn, epoch); err != nil {
+		return "", err
+	}
 	step, cancel := context.WithTimeout(ctx, c.cfg.StepTimeout)
 	defer cancel()
 	marker := topology.Marker{Epoch: epoch}.String()
@@ -71,6 +74,21 @@ func (c *Carrier) prepare(ctx context.Context, conn *redis.Conn, server string, 
 	}
 	c.log.Info("a cache server is ready", "server", server, "run_id", runID, "epoch", epoch, "emptied", n == 1, "connections_ended", len(list))
 	return runID, nil
+}
+
+// forgetFunctions removes the functions that a server has brought back from its disk, among them such as were deleted meanwhile: sidecars teach it the
+// present ones when they use it. A server that has been in use since then keeps them. Scripts are not kept on disk.
+func (c *Carrier) forgetFunctions(ctx context.Context, conn *redis.Conn, epoch uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StepTimeout)
+	defer cancel()
+	if m, _, err := readMarker(ctx, conn); err != nil || m.Epoch > epoch {
+		return err
+	}
+	err := conn.Do(ctx, "FUNCTION", "FLUSH", "SYNC").Err()
+	if err != nil && redis.HasErrorPrefix(err, "ERR unknown command") { // before Redis 7
+		return nil
+	}
+	return err
 }
 
 // Empty returns how many keys a server has in database 0 that are not ringside's own marks. Somebody may be using them: a server that is added is

@@ -46,6 +46,9 @@ func TestAPreparedServerHoldsNothingOld(t *testing.T) {
 	if n, err := c.Empty(ctxb, "c2"); n != 0 || err != nil {
 		t.Errorf("a prepared server has %d keys: %v", n, err)
 	}
+	if list, err := db.Do(ctxb, "FUNCTION", "LIST").Slice(); err != nil || len(list) != 0 {
+		t.Errorf("functions are left: %v %v", list, err)
+	}
 	if v := other.Get(ctxb, "elsewhere").Val(); v != "stays" {
 		t.Error("another database was emptied")
 	}
