@@ -21,14 +21,14 @@ type changes struct {
 	feed        *feed
 	credentials func(server string) proxy.Credentials
 	meet        func(ctx context.Context, addr string, c proxy.Credentials) (cache.Stranger, error)
-	hasAll      func(epoch uint64) bool
+	agreed      func() bool // all living sidecars have the same topology as this one
 }
 
 const (
 	// changeTries is how often a change is begun anew because somebody else was quicker.
 	changeTries = 5
 	// spreadWithin is how long a change is given to spread where gossip alone decides whether it stays.
-	spreadWithin = 2 * time.Second
+	spreadWithin = 5 * time.Second
 	// meetWithin bounds the look at a server that is to be added.
 	meetWithin = 3 * time.Second
 )
@@ -150,7 +150,7 @@ func (c *changes) commit(ctx context.Context, want admin.Change, next change) (*
 		if c.feed.catalog != nil {
 			return to, nil
 		}
-		c.spread(ctx, to.Epoch)
+		c.spread(ctx)
 		if t = c.topology.Current(); t == to || holds(t, want) {
 			return t, nil
 		}
@@ -158,14 +158,14 @@ func (c *changes) commit(ctx context.Context, want admin.Change, next change) (*
 	return nil, errors.New("the ring is being changed by others again and again: try again")
 }
 
-// spread waits until all sidecars that can be heard have come to an epoch, for a while. Where there is no catalog, only then it is known that
-// no other topology of the same epoch has displaced the change.
-func (c *changes) spread(ctx context.Context, epoch uint64) {
+// spread waits until all sidecars that can be heard have the same topology, for a while. Where there is no catalog, only then it is known
+// whether another one of the same epoch has displaced the change.
+func (c *changes) spread(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, spreadWithin)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for !c.hasAll(epoch) {
+	for !c.agreed() {
 		select {
 		case <-ctx.Done():
 			return

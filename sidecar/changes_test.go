@@ -167,6 +167,7 @@ func TestSummary(t *testing.T) {
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Active, Votes: []string{"a1"}, Needed: 2}}}, "c1 fails (votes: 1, needed: 2)"},
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Joining, Well: true}}}, "c1 is being made ready"},
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Joining, Fault: "refused"}}}, "c1 waits to be reached (refused)"},
+		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Joining}}}, "c1 joins"},
 		{admin.Progress{Changing: true}, "the last change is being finished"},
 		{admin.Progress{
 			Changing:  true,

@@ -37,6 +37,7 @@ type lifecycle struct {
 	prober   *prober
 	members  func() []membership.Member
 	hasAll   func(epoch uint64) bool // every sidecar that lives has that epoch
+	agreed   func() bool             // every sidecar that lives has the same topology
 	fleet    *origin.Fleet
 	ready    preparer
 	driven   func() []handover.Progress // how far the topology's hand-overs are, in its order
@@ -71,6 +72,8 @@ const (
 	keepFormer = 3 * time.Second
 	// partlyAfter is how long those hand-overs that are done wait for others, so that a change ends in one step and not in many.
 	partlyAfter = time.Minute
+	// calmWithin bounds how long a change waits for the one before to be known to all, where it might be displaced.
+	calmWithin = 5 * time.Second
 	// hearWithin bounds how long sidecars that have not heard of a change keep it from being finished.
 	hearWithin = 30 * time.Second
 	// shardPatience is how long a shard that is down keeps a change from being finished. It catches up by itself.
@@ -193,6 +196,12 @@ func (l *lifecycle) ballot(now time.Time) ballot {
 	return countVotes(l.members(), now, least)
 }
 
+// calm reports whether it is known that the present topology counts. Where there is no catalog another one of its epoch may be on its way, and what
+// is decided by one that is displaced is decided in vain.
+func (l *lifecycle) calm(now time.Time) bool {
+	return l.feed.catalog != nil || l.agreed() || now.Sub(l.feed.since()) >= calmWithin
+}
+
 // judge does what needs no cache server to be asked.
 func (l *lifecycle) judge(ctx context.Context, p *pending) {
 	t, b, seen := l.topology.Current(), l.ballot(p.now), l.prober.seen()
@@ -201,6 +210,9 @@ func (l *lifecycle) judge(ctx context.Context, p *pending) {
 	}
 	if names := failing(t, &b); len(names) > 0 && turn(b.rank(l.name), p.of("down", names), commitApart) &&
 		l.commit(ctx, p, t, "down", names, func() (*topology.Topology, error) { return topology.MarkDown(t, names) }) {
+		return
+	}
+	if !l.calm(p.now) {
 		return
 	}
 	if names := returning(t, &b, seen); len(names) > 0 && turn(b.rank(l.name, names...), p.of("return", names), commitApart) &&
@@ -283,6 +295,9 @@ func (s standing) settled(t *topology.Topology) bool {
 // prepare makes servers ready, and has them used.
 func (l *lifecycle) prepare(ctx context.Context, p *pending, adopted map[string]time.Time) {
 	t, b, seen := l.topology.Current(), l.ballot(p.now), l.prober.seen()
+	if !l.calm(p.now) {
+		return
+	}
 	if names := renewed(t, &b, seen); len(names) > 0 {
 		l.adopt(ctx, t, &b, p, seen, names, adopted)
 	}

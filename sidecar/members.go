@@ -32,6 +32,17 @@ func (m *members) Sidecars() int {
 	return n
 }
 
+// agreed reports whether every sidecar that lives, as far as gossip knows, acts by the same topology as this one.
+func (m *members) agreed() bool {
+	own := hintOf(m.topology.Current())
+	for _, member := range m.gossip.Members() {
+		if member.State == membership.Alive && !member.Self && member.Hint != own {
+			return false
+		}
+	}
+	return true
+}
+
 // shareBudget gives this sidecar its part of each shard's connections: all sidecars alike.
 func (m *members) shareBudget() {
 	t := m.topology.Current()

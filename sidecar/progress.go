@@ -62,6 +62,8 @@ func summary(p admin.Progress) string {
 			parts = append(parts, s.Name+" joins when the change before is done")
 		case s.State == topology.Joining && s.Well:
 			parts = append(parts, s.Name+" is being made ready")
+		case s.State == topology.Joining && s.Fault == "":
+			parts = append(parts, s.Name+" joins")
 		case s.State == topology.Joining:
 			parts = append(parts, fmt.Sprintf("%s waits to be reached (%s)", s.Name, s.Fault))
 		}

@@ -106,7 +106,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	}, hex.EncodeToString(boot)); err != nil {
 		return nil, err
 	}
-	s.operator = &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, hasAll: s.members.allHave, meet: s.meet}
+	s.operator = &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, agreed: s.members.agreed, meet: s.meet}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token)}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
 		Change: s.operator.do, Progress: s.progress,
@@ -126,7 +126,7 @@ func (s *Sidecar) newLifecycle(reg prometheus.Registerer) error {
 		return t != nil && t.Changing()
 	}
 	s.lifecycle = &lifecycle{
-		name: s.cfg.Name, topology: s.topology, feed: s.feed, prober: s.prober, members: s.gossip.Members, hasAll: s.members.allHave, fleet: s.fleet,
+		name: s.cfg.Name, topology: s.topology, feed: s.feed, prober: s.prober, members: s.gossip.Members, hasAll: s.members.allHave, agreed: s.members.agreed, fleet: s.fleet,
 		seeds: slices.ContainsFunc(s.cfg.Gossip.Join, func(seed string) bool { return seed != s.cfg.Gossip.Listen }), log: s.log, met: newLifecycleMetrics(reg, changing), wakeup: make(chan struct{}, 1),
 	}
 	var err error
