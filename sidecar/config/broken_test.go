@@ -40,7 +40,7 @@ keyspaces:
 			`2:10: unknown key "port" in redis (known: listen, password, max_clients)`,
 			`2:19: unknown key "lissten" in redis (did you mean "listen"?)`,
 			`3:1: unknown key "zzz" (known: name, data_dir, redis, admin, gossip, catalog, default_cache, caches, shards, keyspaces, ` +
-				`view_ttl, when_shard_unreachable, consistency, loops, limits, log)`,
+				`view_ttl, when_shard_unreachable, consistency, invalidation, verify_rate, loops, limits, log)`,
 		}},
 		{"case and hyphen", "Name: a\nview-ttl: 1s\n", []string{
 			`1:1: unknown key "Name" (did you mean "name"?)`, `2:1: unknown key "view-ttl" (did you mean "view_ttl"?)`,
@@ -132,11 +132,13 @@ keyspaces:
 			"1:24: limits.client_idle must be 0s, which is never, or from 1s to 720h0m0s",
 			"1:46: limits.upstream_idle must be from 1s to 720h0m0s",
 		}},
-		{"choices", "consistency: eventual\nwhen_shard_unreachable: hope\nlog: { level: loud, format: xml }\n", []string{
+		{"choices", "consistency: eventual\nwhen_shard_unreachable: hope\nlog: { level: loud, format: xml }\ninvalidation: on\nverify_rate: 1001\n", []string{
 			`1:14: consistency must be one of bounded, strict, not "eventual"`,
 			`2:25: when_shard_unreachable must be one of serve, refuse, not "hope"`,
 			`3:15: log.level must be one of debug, info, warn, error, not "loud"`,
 			`3:29: log.format must be one of text, json, not "xml"`,
+			`4:15: invalidation must be one of wal, off, not "on"`,
+			`5:14: verify_rate must be from 0 to 1000`,
 		}},
 
 		// References.

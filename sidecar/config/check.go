@@ -38,6 +38,7 @@ const (
 	maxConnections = 10_000
 	maxClients     = 1_000_000
 	maxLoops       = 1024
+	maxVerifyRate  = 1000
 	maxIdle        = 30 * 24 * time.Hour
 )
 
@@ -58,9 +59,11 @@ func (c *Config) check(d *decoder) {
 
 	checkChoice(d, "when_shard_unreachable", c.WhenShardUnreachable, "serve", "refuse")
 	checkChoice(d, "consistency", c.Consistency, "bounded", "strict")
+	checkChoice(d, "invalidation", c.Invalidation, "wal", "off")
 	checkChoice(d, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	checkChoice(d, "log.format", c.Log.Format, "text", "json")
 	checkRange(d, "view_ttl", c.ViewTTL, 100*time.Millisecond, time.Minute)
+	checkRange(d, "verify_rate", c.VerifyRate, 0, maxVerifyRate)
 	checkRange(d, "loops", c.Loops, 0, maxLoops)
 	checkRange(d, "redis.max_clients", c.Redis.MaxClients, 1, maxClients)
 	checkRange(d, "limits.value", c.Limits.Value, kib, gib)

@@ -35,6 +35,11 @@ type Config struct {
 	// the key until the copy is gone. In this version both refuse. Default bounded.
 	Consistency string `yaml:"consistency"`
 
+	// Invalidation: "wal" follows what others change on the shards, "off" leaves it to the ttl. Default wal.
+	Invalidation string `yaml:"invalidation"`
+	// VerifyRate is how many cached rows a second this sidecar compares with their shards, in the background; 0: none. Default 1.
+	VerifyRate int `yaml:"verify_rate"`
+
 	Loops  int    `yaml:"loops"` // event loops; default 0: one fewer than processors
 	Limits Limits `yaml:"limits"`
 	Log    Log    `yaml:"log"`
@@ -154,6 +159,8 @@ func Default() *Config {
 		ViewTTL:              time.Second,
 		WhenShardUnreachable: "serve",
 		Consistency:          "bounded",
+		Invalidation:         "wal",
+		VerifyRate:           1,
 		Limits: Limits{
 			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,

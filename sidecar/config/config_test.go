@@ -238,6 +238,8 @@ keyspaces:
 view_ttl: 2s
 when_shard_unreachable: serve
 consistency: bounded
+invalidation: wal
+verify_rate: 1
 loops: 0
 limits:
   value: 1MiB
