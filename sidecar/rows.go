@@ -24,6 +24,8 @@ type rows struct {
 	fleet    *origin.Fleet
 	feed     *feed
 	viewTTL  time.Duration
+	// degraded: changes that others make on the shard may be heard of late, so its rows are cached for a moment only. nil: never
+	degraded func(shard string) bool
 	serve    bool // use the cache although the shard could not be asked for longer than viewTTL
 }
 
@@ -121,8 +123,8 @@ func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, ou
 			moved = append(moved, i)
 			continue
 		}
-		ks := keys[i].Keyspace
-		items = append(items, cache.Item{Ref: p.ref, TTL: ks.TTL, NegTTL: ks.NegativeTTL, Carry: p.carry})
+		ttl, negTTL := lifetimes(keys[i].Keyspace, r.degraded != nil && r.degraded(p.shard))
+		items = append(items, cache.Item{Ref: p.ref, TTL: ttl, NegTTL: negTTL, Carry: p.carry})
 		places = append(places, p)
 		index = append(index, i)
 	}
@@ -141,6 +143,14 @@ func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, ou
 		}
 	}
 	return moved
+}
+
+// lifetimes decides how long a row, or its absence, is cached.
+func lifetimes(ks *keyspace.Keyspace, degraded bool) (ttl, negTTL time.Duration) {
+	if degraded {
+		return min(ks.TTL, degradedTTL), min(ks.NegativeTTL, degradedTTL)
+	}
+	return ks.TTL, ks.NegativeTTL
 }
 
 // load reads rows from their shards, all shards at the same time and the rows of one table on one shard in one statement.

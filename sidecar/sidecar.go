@@ -46,6 +46,8 @@ type Sidecar struct {
 	admin     *admin.Server
 	members   *members
 	operator  *changes
+	foreign   *invalidation // changes that others make on the shards
+	verifier  *verifier
 	bootID    string
 	ready     chan struct{}
 }
@@ -100,6 +102,11 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	s.fleet.OnView(s.feed.onView)
 	s.servers.OnIncarnation(s.lifecycle.onIncarnation)
 	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve"}
+	if s.foreign, err = newInvalidation(cfg.Name, rows, cfg.Set(), cfg.Invalidation == "off", registry, log); err != nil {
+		return nil, err
+	}
+	rows.degraded = s.foreign.degraded
+	s.verifier = &verifier{rows: rows, servers: s.servers, keyspaces: cfg.Set(), grace: verifyGrace, met: newVerifyMetrics(registry), log: log}
 	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members, Plain: s.handover,
 		Credentials: s.access.of, OnIncarnation: s.lifecycle.onIncarnation, OnNewerEpoch: s.feed.onNewerEpoch, Registerer: registry, Log: log,
@@ -109,7 +116,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	s.operator = &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, agreed: s.members.agreed, meet: s.meet}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token)}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
-		Change: s.operator.do, Progress: s.progress,
+		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify,
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
 	})
 	return s, err
@@ -207,6 +214,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	group.Go(func() error { return s.prober.run(background) })
 	group.Go(func() error { return s.lifecycle.run(background) })
 	group.Go(func() error { return s.handover.Run(background) })
+	group.Go(func() error { return s.foreign.run(background) })
+	group.Go(func() error { return (&sampler{verifier: s.verifier, rate: s.cfg.VerifyRate}).run(background) })
 	s.awaitShards(ctx)
 	group.Go(func() error { return s.proxy.Run(background) })
 	group.Go(func() error { return s.announceReady(background) })
@@ -313,6 +322,9 @@ func (s *Sidecar) apply(t *topology.Topology) {
 	}
 	if err := s.fleet.Apply(shards); err != nil {
 		s.log.Error("connections to shards", "error", err)
+	}
+	if err := s.foreign.apply(t, s.dsn); err != nil {
+		s.log.Error("following changes on the shards", "error", err)
 	}
 	s.members.shareBudget()
 }

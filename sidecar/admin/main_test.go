@@ -44,7 +44,8 @@ func newSetup(t testing.TB, top *topology.Topology) *setup {
 		Name: "a1", Version: "v1.2.3", Topology: &topology.Holder{}, Keyspaces: keyspaces(t),
 		Members: func() []Member { return nil }, Pools: func() []Pool { return nil }, Ready: func() error { return nil },
 		Change:   func(context.Context, Change) (Changed, error) { return Changed{}, errors.New("unexpected") },
-		Progress: func() Progress { return Progress{} },
+		Progress: func() Progress { return Progress{} }, Invalidation: func() Invalidation { return Invalidation{} },
+		Verify:   func(context.Context, int) Verification { return Verification{} },
 		Gatherer: registry, Log: slog.New(slog.NewTextHandler(&s.logs, nil)),
 	}
 	if top != nil {

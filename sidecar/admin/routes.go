@@ -20,17 +20,19 @@ const pprofPath = "/debug/pprof/"
 // newRoutes is all that can be read; what changes something is beside it, see verbs.
 func (s *Server) newRoutes() routes {
 	r := routes{
-		"/":            http.RedirectHandler("/ring", http.StatusFound),
-		"/ring":        http.HandlerFunc(s.serveRing),
-		"/ring/lookup": http.HandlerFunc(s.serveLookup),
-		"/topology":    http.HandlerFunc(s.serveTopology),
-		"/members":     http.HandlerFunc(s.serveMembers),
-		"/pools":       http.HandlerFunc(s.servePools),
-		"/moves":       http.HandlerFunc(s.serveMoves),
-		changesPath:    http.HandlerFunc(s.serveChanges),
-		"/metrics":     s.metricsHandler(),
-		"/healthz":     http.HandlerFunc(s.serveHealth),
-		"/readyz":      http.HandlerFunc(s.serveReady),
+		"/":             http.RedirectHandler("/ring", http.StatusFound),
+		"/ring":         http.HandlerFunc(s.serveRing),
+		"/ring/lookup":  http.HandlerFunc(s.serveLookup),
+		"/topology":     http.HandlerFunc(s.serveTopology),
+		"/members":      http.HandlerFunc(s.serveMembers),
+		"/pools":        http.HandlerFunc(s.servePools),
+		"/moves":        http.HandlerFunc(s.serveMoves),
+		changesPath:     http.HandlerFunc(s.serveChanges),
+		"/invalidation": http.HandlerFunc(s.serveInvalidation),
+		verifyPath:      http.HandlerFunc(s.serveVerify),
+		"/metrics":      s.metricsHandler(),
+		"/healthz":      http.HandlerFunc(s.serveHealth),
+		"/readyz":       http.HandlerFunc(s.serveReady),
 	}
 	if s.cfg.Pprof {
 		r[pprofPath] = http.HandlerFunc(servePprof)

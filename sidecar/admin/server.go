@@ -35,6 +35,8 @@ type Server struct {
 	page   *page
 	rings  ringCache
 
+	verifying atomic.Bool // one verification at a time
+
 	ready chan struct{}
 	addr  atomic.Pointer[string]
 }
