@@ -156,6 +156,7 @@ func shared(t *testing.T) *cluster {
 	if suite.shared == nil && suite.err == nil {
 		suite.shared, suite.err = startCluster(path, func(o *localcluster.Options) {
 			o.Settings["log_statement"] = "all"
+			o.Config = "verify_rate: 0\n" // its tests count statements
 		})
 	}
 	if suite.err != nil {
