@@ -67,7 +67,6 @@ type sight struct {
 	closed bool               // the former owners of its rows have been closed for the change that it is in
 	by     *topology.Topology // of the view's epoch; nil: not known here
 	now    *topology.Topology // the one to act by
-	before *topology.Topology // the one that now replaces, if it is known here
 	heard  bool               // all sidecars have now, or have had time enough to get it
 }
 
@@ -112,18 +111,13 @@ func begin(s sight) move {
 	if from >= s.now.Epoch {
 		return move{}
 	}
-	fits := func(t *topology.Topology) bool { return !t.ChangesRows(from) || t.HandsOver(from) }
-	next := s.now
-	if s.before != nil && from < s.before.Epoch && !fits(next) && fits(s.before) && !loses(s.before, next) {
-		next = s.before // by way of it the former copies can be handed over
-	}
-	if !next.ChangesRows(from) {
-		return move{step: stepAdvance, view: shard.View{Epoch: next.Epoch, Phase: shard.Done}, t: next}
+	if !s.now.ChangesRows(from) {
+		return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Done}, t: s.now}
 	}
 	if !s.heard {
 		return move{look: gracePause}
 	}
-	return move{step: stepAdvance, view: shard.View{Epoch: next.Epoch, Phase: shard.Preparing}, t: next}
+	return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Preparing}, t: s.now}
 }
 
 // loses reports whether a later topology does without an incarnation of a cache server that t uses.
@@ -164,8 +158,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		m := nextStep(sight{
 			view: view, seen: time.Since(since), closed: k.carrier.isClosed(view), by: k.topology.At(view.Epoch),
-			now: t, before: k.topology.At(t.FormerEpoch()),
-			heard: view.Epoch >= t.Epoch || time.Since(known) >= graceFor || k.allHave(t.Epoch),
+			now: t, heard: view.Epoch >= t.Epoch || time.Since(known) >= graceFor || k.allHave(t.Epoch),
 		}, k.hold)
 		pause := keeperPause
 		if m.look > 0 {

@@ -64,40 +64,39 @@ func TestNextStepOfAKeeper(t *testing.T) {
 		view   shard.View
 		seen   time.Duration
 		now    uint64
-		before uint64 // that is known here, besides now and the view's
 		heard  bool
 		closed bool
 		want   move
 	}{
-		{"never heard", shard.View{}, time.Hour, 4, 0, true, false, move{step: stepInstall}},
-		{"as it should be", view(4, shard.Done, 3), time.Hour, 4, 0, true, false, move{}},
-		{"ahead, its topology is not known", view(9, shard.Done, 4), 0, 4, 0, true, false, move{step: stepLearn}},
-		{"ahead and changing", view(9, shard.Preparing, 4), time.Hour, 4, 0, true, false, move{step: stepLearn}},
+		{"never heard", shard.View{}, time.Hour, 4, true, false, move{step: stepInstall}},
+		{"as it should be", view(4, shard.Done, 3), time.Hour, 4, true, false, move{}},
+		{"ahead, its topology is not known", view(9, shard.Done, 4), 0, 4, true, false, move{step: stepLearn}},
+		{"ahead and changing", view(9, shard.Preparing, 4), time.Hour, 4, true, false, move{step: stepLearn}},
 
-		{"its rows stay: straight, whoever has heard", view(2, shard.Done, 1), 0, 3, 0, false, false, to(3, shard.Done, true)},
-		{"rows change: the others have not heard yet", view(3, shard.Done, 2), 0, 4, 3, false, false, move{look: gracePause}},
-		{"rows change", view(3, shard.Done, 2), 0, 4, 3, true, false, to(4, shard.Preparing, true)},
-		{"behind a topology that moves nothing: by way of it", view(2, shard.Done, 1), 0, 4, 3, true, false, to(3, shard.Done, true)},
-		{"the same, but that one is not known", view(2, shard.Done, 1), 0, 4, 0, true, false, to(4, shard.Preparing, true)},
-		{"far behind", view(1, shard.Done, 0), 0, 4, 3, true, false, to(4, shard.Preparing, true)},
-		{"the one between needs a server that was lost", view(3, shard.Done, 2), 0, 5, 4, true, false, to(5, shard.Preparing, true)},
+		{"its rows stay: straight, whoever has heard", view(2, shard.Done, 1), 0, 3, false, false, to(3, shard.Done, true)},
+		{"rows change: the others have not heard yet", view(3, shard.Done, 2), 0, 4, false, false, move{look: gracePause}},
+		{"rows change", view(3, shard.Done, 2), 0, 4, true, false, to(4, shard.Preparing, true)},
+		{"behind one that moves nothing and one that does", view(2, shard.Done, 1), 0, 4, true, false, to(4, shard.Preparing, true)},
+		{"far behind", view(1, shard.Done, 0), 0, 4, true, false, to(4, shard.Preparing, true)},
+		{"the one between needs a server that was lost", view(3, shard.Done, 2), 0, 5, true, false, to(5, shard.Preparing, true)},
 
-		{"preparing, not held yet", view(4, shard.Preparing, 3), hold - 1, 4, 0, true, false, move{look: 1}},
-		{"preparing, held, former copies are handed over", view(4, shard.Preparing, 3), hold, 4, 0, true, false, to(4, shard.Active, false)},
-		{"preparing, held, former copies are lost", view(2, shard.Preparing, 1), hold, 2, 0, true, false, to(2, shard.Done, false)},
-		{"preparing, held, former copies are of another epoch", view(4, shard.Preparing, 1), hold, 4, 0, true, false, to(4, shard.Done, false)},
-		{"active: carry from the start", view(4, shard.Active, 3), 0, 4, 0, true, false, move{step: stepCarry}},
-		{"active, held: not before they are closed", view(4, shard.Active, 3), time.Hour, 4, 0, true, false, move{step: stepCarry}},
-		{"active, closed by another keeper, not held yet", view(4, shard.Active, 3), hold - 1, 4, 0, true, true, move{look: 1}},
-		{"active, held and closed", view(4, shard.Active, 3), hold, 4, 0, true, true, to(4, shard.Done, false)},
+		{"preparing, not held yet", view(4, shard.Preparing, 3), hold - 1, 4, true, false, move{look: 1}},
+		{"preparing, held, former copies are handed over", view(4, shard.Preparing, 3), hold, 4, true, false, to(4, shard.Active, false)},
+		{"preparing, held, former copies are lost", view(2, shard.Preparing, 1), hold, 2, true, false, to(2, shard.Done, false)},
+		{"preparing, held, some former copies counted long ago", view(4, shard.Preparing, 1), hold, 4, true, false, to(4, shard.Active, false)},
+		{"preparing, held, no former copy ever counted here", view(4, shard.Preparing, 0), hold, 4, true, false, to(4, shard.Done, false)},
+		{"active: carry from the start", view(4, shard.Active, 3), 0, 4, true, false, move{step: stepCarry}},
+		{"active, held: not before they are closed", view(4, shard.Active, 3), time.Hour, 4, true, false, move{step: stepCarry}},
+		{"active, closed by another keeper, not held yet", view(4, shard.Active, 3), hold - 1, 4, true, true, move{look: 1}},
+		{"active, held and closed", view(4, shard.Active, 3), hold, 4, true, true, to(4, shard.Done, false)},
 
-		{"behind, but its own change first", view(2, shard.Preparing, 1), 0, 3, 0, true, false, move{look: hold}},
-		{"behind, its own phase held", view(2, shard.Preparing, 1), hold, 3, 0, true, false, to(2, shard.Done, false)},
-		{"a server is lost while preparing", view(4, shard.Preparing, 3), 0, 5, 0, false, false, to(5, shard.Preparing, true)},
-		{"a server is lost while active", view(4, shard.Active, 3), 0, 6, 0, false, false, to(6, shard.Preparing, true)},
-		{"after that", view(5, shard.Preparing, 3), hold, 5, 0, true, false, to(5, shard.Done, false)},
+		{"behind, but its own change first", view(2, shard.Preparing, 1), 0, 3, true, false, move{look: hold}},
+		{"behind, its own phase held", view(2, shard.Preparing, 1), hold, 3, true, false, to(2, shard.Done, false)},
+		{"a server is lost while preparing", view(4, shard.Preparing, 3), 0, 5, false, false, to(5, shard.Preparing, true)},
+		{"a server is lost while active", view(4, shard.Active, 3), 0, 6, false, false, to(6, shard.Preparing, true)},
+		{"after that", view(5, shard.Preparing, 3), hold, 5, true, false, to(5, shard.Done, false)},
 	} {
-		s := sight{view: c.view, seen: c.seen, closed: c.closed, by: at[c.view.Epoch], now: at[c.now], before: at[c.before], heard: c.heard}
+		s := sight{view: c.view, seen: c.seen, closed: c.closed, by: at[c.view.Epoch], now: at[c.now], heard: c.heard}
 		if got := nextStep(s, hold); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
