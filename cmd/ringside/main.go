@@ -22,6 +22,7 @@ type cli struct {
 	Ring        ringCmd        `cmd:"" help:"Show the ring: servers, shards and what each owns."`
 	Lookup      lookupCmd      `cmd:"" help:"Say where a key lives."`
 	Cache       cacheCmd       `cmd:"" help:"Add, drain, weigh and remove cache servers while everything runs."`
+	Verify      verifyCmd      `cmd:"" help:"Compare what is cached with the shards."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
 	Simulate    simulateCmd    `cmd:"" help:"Show on paper what changes of the fleet move, next to other schemes."`
 	Health      healthCmd      `cmd:"" help:"Ask a sidecar whether it is well, for probes: exit 0 or 1."`
