@@ -149,13 +149,17 @@ func (b *batcher) fly(batch []*load, keys int) {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), batch[0].since.Add(b.pool.cfg.QueueWait))
 	defer cancel()
-	sent := sync.OnceFunc(func() {
+	hasSession := false
+	sent := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.unsent -= len(batch)
-	})
+		if !hasSession {
+			hasSession = true
+			b.unsent -= len(batch)
+		}
+	}
 	rows, view, err := b.pool.loadNow(ctx, b.ks, all, sent)
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if !hasSession && err != nil && errors.Is(err, ctx.Err()) {
 		batch = b.putBack(batch)
 		b.pool.admission.shedLate(len(batch))
 		err = b.late()

@@ -91,7 +91,7 @@ func TestALoadSurvivesConnectionsThatDiedInThePool(t *testing.T) {
 // A server that hangs is found out, and costs its callers no more than their time limit.
 func TestAShardThatHangs(t *testing.T) {
 	t.Parallel()
-	server, f := crashing(t, Config{LoadTimeout: 300 * time.Millisecond, WriteTimeout: 300 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond},
+	server, f := crashing(t, Config{LoadTimeout: 300 * time.Millisecond, WriteTimeout: 2 * time.Second, ConnectTimeout: 300 * time.Millisecond},
 		usersTable, `insert into users values (1, 'a')`)
 	f.run()
 	ks := users(t)
@@ -208,9 +208,9 @@ func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
 // Guards P3: a sidecar that is stopped between the statement and its COMMIT cannot commit after the poison has expired.
 func TestAPausedWriterCannotCommitLate(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Config{WriteTimeout: 200 * time.Millisecond}, usersTable)
+	f := newFixture(t, Config{WriteTimeout: time.Second}, usersTable)
 	k := key(t, users(t), "user:1")
-	_, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { time.Sleep(350 * time.Millisecond); return nil })
+	_, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { time.Sleep(1500 * time.Millisecond); return nil })
 	if !isDown(err) || errors.Is(err, shard.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}

@@ -61,8 +61,8 @@ func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspa
 		return first
 	})
 	if lostOnce(first) {
-		// The connection had died in the pool, which is empty now. Reading twice is harmless.
-		err = p.run(ctx, request, p.cfg.LoadTimeout+Grace, once)
+		// The connection had died in the pool, which is empty now. Reading twice is harmless. The wait for a session was over before.
+		err = p.run(context.WithoutCancel(ctx), request, p.cfg.LoadTimeout+Grace, once)
 	}
 	if err != nil {
 		return nil, shard.View{}, err
