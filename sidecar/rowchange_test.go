@@ -233,7 +233,12 @@ func TestTheFormerOwnerDiesWhileItsRowsAreHandedOver(t *testing.T) {
 	next, err = topology.MarkDown(c.now, []string{"c1"})
 	c.change(next, err)
 	for id := 1; id <= 20; id++ {
-		if _, err := s.Write(t.Context(), keyspace.Op{Kind: keyspace.Increment, Key: c.key(id), Column: "version", Delta: 1}); err != nil {
+		var err error
+		c.await("a write is not told to try again", func() bool {
+			_, err = s.Write(t.Context(), keyspace.Op{Kind: keyspace.Increment, Key: c.key(id), Column: "version", Delta: 1})
+			return !isStale(err)
+		})
+		if err != nil {
 			t.Errorf("writing user:%d: %v", id, err)
 		}
 		row := s.Read(t.Context(), []keyspace.Key{c.key(id)})[0]
