@@ -48,7 +48,7 @@
 //   - A write whose outcome nobody knows (commit lost, sidecar dead) may become visible only when its poison has expired.
 //   - If the server forgets the poison of a writer (evicts it) that then dies between its commit and its clean, a reader may have filled
 //     what the writer replaced: the older value stays until its life ends.
-//   - Nothing is invalidated that others changed on the shard.
+//   - What others changed on the shard is deleted when somebody says so (CleanMany), which is after their commit.
 //
 // # Imports
 //
