@@ -92,6 +92,9 @@ func (c Config) Validate() error {
 
 // ServersConfig is how cache servers are connected to. One sidecar keeps few connections to each: there are many sidecars.
 type ServersConfig struct {
+	// Watcher names this sidecar's process to the cache servers, on the connections by which it looks after them (see Servers.Watching). No spaces.
+	// Empty: they have no name.
+	Watcher string
 	// Connections is the most connections to one server. Default 4.
 	Connections int
 	// ConnectTimeout bounds connecting, and the wait for each reply when a step has more time than that. Default 500 ms.

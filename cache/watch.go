@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,6 +83,11 @@ func (w *Watcher) connect(cfg ServerConfig) {
 	o.ReadTimeout, o.WriteTimeout = time.Minute, time.Minute // the caller's context is what bounds an answer
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) (err error) {
 		w.role, w.asked = "", time.Time{}
+		if name := w.servers.cfg.Watcher; name != "" {
+			if err := cn.ClientSetName(ctx, watcherPrefix+name).Err(); err != nil && !isReply(err) {
+				return err // a server that does not allow it is watched all the same
+			}
+		}
 		w.runID, err = askRunID(ctx, cn)
 		return err
 	}
@@ -116,6 +122,55 @@ func (w *Watcher) ask(ctx context.Context) (Health, error) {
 		return Health{RunID: w.runID, Refuses: "READONLY"}, nil
 	}
 	return Health{RunID: w.runID}, nil
+}
+
+// watcherPrefix begins the names of the connections by which sidecars look after a server.
+const watcherPrefix = "ringside-watch:"
+
+// watcherIdle is how long a watcher may have been silent and still count: it asks several times a second.
+const watcherIdle = time.Minute
+
+// Watching returns the names of the sidecars that look after a server, by the server's own list of connections: also those that gossip does not
+// reach. ctx bounds it.
+func (s *Servers) Watching(ctx context.Context, server string) ([]string, error) {
+	srv := s.acquire(server)
+	if srv == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownServer, server)
+	}
+	defer s.release(srv)
+	list, err := srv.client.ClientList(ctx).Result()
+	if err != nil {
+		return nil, &ServerError{Server: server, Err: err}
+	}
+	return watchers(list), nil
+}
+
+// watchers reads the answer to CLIENT LIST: a line for each connection, "id=7 ... name=... idle=0 ...".
+func watchers(list string) []string {
+	var out []string
+	for line := range strings.Lines(list) {
+		name, idle := "", time.Duration(0)
+		for field := range strings.FieldsSeq(line) {
+			key, value, _ := strings.Cut(field, "=")
+			switch key {
+			case "name":
+				name = value
+			case "idle":
+				seconds, _ := strconv.Atoi(value) // 0 if it is no number
+				idle = time.Duration(seconds) * time.Second
+			}
+		}
+		if who, ok := strings.CutPrefix(name, watcherPrefix); ok && idle < watcherIdle {
+			out = append(out, who)
+		}
+	}
+	return out
+}
+
+// isReply reports whether an error is what the server answered, rather than that it did not.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
 }
 
 func infoField(info, name string) string {

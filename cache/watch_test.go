@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,5 +145,35 @@ func TestMeet(t *testing.T) {
 	}
 	if _, err := s.Meet(ctxb, r.Addr(), "", "", nil); err == nil {
 		t.Error("a server that is gone was met")
+	}
+}
+
+// A server knows who looks after it, also those that gossip does not reach; who has been silent for long does not count.
+func TestAServerKnowsWhoLooksAfterIt(t *testing.T) {
+	r := realredis.T(t)
+	for _, name := range []string{"one", "two"} {
+		cfg := DefaultServersConfig()
+		cfg.Watcher = name
+		s, err := NewServers(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		if err := s.Apply([]ServerConfig{{Name: "c1", Addr: r.Addr(), RunID: runIDOf(t, r)}}); err != nil {
+			t.Fatal(err)
+		}
+		w := s.Watch("c1")
+		t.Cleanup(w.Close)
+		if _, err := w.Look(ctxb); err != nil {
+			t.Fatal(err)
+		}
+		who, err := s.Watching(ctxb, "c1")
+		if want := map[string][]string{"one": {"one"}, "two": {"one", "two"}}[name]; err != nil || !slices.Equal(slices.Sorted(slices.Values(who)), want) {
+			t.Errorf("%v looks after it: %v, want %v", who, err, want)
+		}
+	}
+	list := "id=3 addr=1:2 name=ringside-watch:x age=90 idle=61 db=0\nid=4 addr=1:3 name=ringside-watch:y idle=59\nid=5 name= idle=0\nid=6 name=ringside:1::z idle=0\n"
+	if got := watchers(list); !slices.Equal(got, []string{"y"}) {
+		t.Errorf("%v", got)
 	}
 }

@@ -159,10 +159,13 @@ func TestAdmissible(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
+	lost := []admin.Loss{{From: "c5", Since: 3, Epoch: 4}, {From: "c6", Since: 5, Epoch: 6}}
 	for _, test := range []struct {
 		p    admin.Progress
 		want string
 	}{
+		{admin.Progress{Lost: lost}, ""},
+		{admin.Progress{Changing: true, Lost: lost}, "c6 went down before all its plain keys were carried over: those are lost"},
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Active, Well: true}}}, ""},
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Active, Votes: []string{"a1"}, Needed: 2}}}, "c1 fails (votes: 1, needed: 2)"},
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Joining, Well: true}}}, "c1 is being made ready"},
@@ -176,7 +179,7 @@ func TestSummary(t *testing.T) {
 			Shards:    []admin.ShardProgress{{Done: true}, {}},
 		}, "c3 joins when the change before is done; keys from c1: open; keys from c2: 5 carried; keys from c4: stuck (timeout); rows: 1 of 2 shards done"},
 	} {
-		if got := summary(test.p); got != test.want {
+		if got := summary(test.p, 4); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}

@@ -192,6 +192,36 @@ func (b *ballot) rank(self string, servers ...string) int {
 	return -1
 }
 
+// accuser is this sidecar's place among those who vote against a server: one of them takes it out of the ring. It is -1 if it does not. What
+// the others vote is always a little old; that this sidecar cannot use the server itself is not.
+func (b *ballot) accuser(self, server string) int {
+	return slices.Index(slices.Sorted(slices.Values(b.against[server])), self)
+}
+
+// accused lists those of the servers against which this sidecar votes, and its place among those who vote against the first of them.
+func (b *ballot) accused(self string, servers []string) (names []string, rank int) {
+	for _, name := range servers {
+		if b.accuser(self, name) >= 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, -1
+	}
+	return names, b.accuser(self, names[0])
+}
+
+// outvoted lists those of the servers for which the votes are no majority of so many sidecars.
+func (b *ballot) outvoted(servers []string, sidecars int) []string {
+	var names []string
+	for _, name := range servers {
+		if 2*len(b.against[name]) <= sidecars {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // failing lists the servers in use that are agreed to be down.
 func failing(t *topology.Topology, b *ballot) []string {
 	var names []string

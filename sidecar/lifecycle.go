@@ -40,13 +40,15 @@ type lifecycle struct {
 	agreed   func() bool             // every sidecar that lives has the same topology
 	fleet    *origin.Fleet
 	ready    preparer
-	driven   func() []handover.Progress // how far the topology's hand-overs are, in its order
-	seeds    bool                       // the configuration names other sidecars
+	watching func(ctx context.Context, server string) ([]string, error) // who looks after a server
+	driven   func() []handover.Progress                                 // how far the topology's hand-overs are, in its order
+	seeds    bool                                                       // the configuration names other sidecars
 	log      *slog.Logger
 	met      *lifecycleMetrics
 	wakeup   chan struct{}
 
-	began time.Time // when gossip did; set before run
+	began  time.Time // when gossip did; set before run
+	warned time.Time // of votes that are no majority; only judge uses it
 }
 
 // preparer is a *handover.Carrier.
@@ -63,6 +65,10 @@ const (
 	// A sidecar whose turn it is to commit has commitApart until the next one does it; one that has to make servers ready before has prepareApart.
 	commitApart  = 300 * time.Millisecond
 	prepareApart = time.Second
+	// censusWithin bounds the question who looks after the cache servers.
+	censusWithin = 500 * time.Millisecond
+	// warnAgain is how long a warning that would be repeated all the time is not.
+	warnAgain = time.Minute
 	// prepareWithin bounds making a server ready.
 	prepareWithin = 5 * time.Second
 	// adoptEvery bounds how often one server's new incarnation is adopted: a server that is restarted again and again, or an
@@ -208,9 +214,11 @@ func (l *lifecycle) judge(ctx context.Context, p *pending) {
 	for i := range t.Caches {
 		l.prober.met.votes.WithLabelValues(t.Caches[i].Name).Set(float64(len(b.against[t.Caches[i].Name])))
 	}
-	if names := failing(t, &b); len(names) > 0 && turn(b.rank(l.name), p.of("down", names), commitApart) &&
-		l.commit(ctx, p, t, "down", names, func() (*topology.Topology, error) { return topology.MarkDown(t, names) }) {
-		return
+	if names, rank := b.accused(l.name, failing(t, &b)); len(names) > 0 && turn(rank, p.of("down", names), commitApart) {
+		if names = l.convicted(ctx, t, &b, names); len(names) > 0 &&
+			l.commit(ctx, p, t, "down", names, func() (*topology.Topology, error) { return topology.MarkDown(t, names) }) {
+			return
+		}
 	}
 	if !l.calm(p.now) {
 		return
@@ -220,6 +228,56 @@ func (l *lifecycle) judge(ctx context.Context, p *pending) {
 		return
 	}
 	l.finish(ctx, t, &b, p)
+}
+
+// convicted returns those of the accused servers that are to go down. Going down costs their plain keys, so two things are made sure of: that the server is
+// still failing, since votes are as old as gossip is slow; and that the votes are a majority also of the sidecars which the other servers
+// see, since a sidecar that gossip does not reach would be a majority by itself.
+func (l *lifecycle) convicted(ctx context.Context, t *topology.Topology, b *ballot, names []string) []string {
+	names = l.prober.stillFailing(ctx, t, names)
+	if len(names) == 0 {
+		return nil
+	}
+	sidecars, asked := l.census(ctx, t, names)
+	if spared := b.outvoted(names, sidecars); len(spared) > 0 {
+		if time.Since(l.warned) >= warnAgain {
+			l.warned = time.Now()
+			l.log.Warn("most sidecars that gossip knows cannot use cache servers, but other cache servers see more sidecars: is this one cut off from gossip?",
+				"servers", spared, "sidecars", sidecars, "votes_of", b.electorate, "asked", asked)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(spared, name) })
+	}
+	return names
+}
+
+// census counts the sidecars that look after the servers in use, the accused aside, by what those servers say.
+func (l *lifecycle) census(ctx context.Context, t *topology.Topology, except []string) (sidecars int, asked []string) {
+	ctx, cancel := context.WithTimeout(ctx, censusWithin)
+	defer cancel()
+	var mu sync.Mutex // guards seen and asked
+	seen := map[string]bool{}
+	var wg sync.WaitGroup
+	for i := range t.Caches {
+		name := t.Caches[i].Name
+		if t.Caches[i].State != topology.Active || slices.Contains(except, name) {
+			continue
+		}
+		wg.Go(func() {
+			who, err := l.watching(ctx, name)
+			if err != nil {
+				l.log.Debug("a cache server does not tell who looks after it", "server", name, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, name)
+			for _, one := range who {
+				seen[one] = true
+			}
+		})
+	}
+	wg.Wait()
+	return len(seen), asked
 }
 
 // finish forgets what has been handed over.

@@ -159,6 +159,31 @@ func (p *prober) keep(ctx context.Context, server string, r *record) {
 	}
 }
 
+// stillFailing asks servers once more, over connections of their own, and returns those that are no better.
+func (p *prober) stillFailing(ctx context.Context, t *topology.Topology, names []string) []string {
+	ctx, cancel := context.WithTimeout(ctx, p.patience/enoughFailures)
+	defer cancel()
+	failing := make([]bool, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			w := p.watch(name)
+			defer w.Close()
+			health, err := w.Look(ctx)
+			c := &t.Caches[t.CacheIndex(name)]
+			failing[i] = faultOf(health, err, len(t.Shards) > 0) != "" || c.State == topology.Draining && health.RunID != c.RunID
+		})
+	}
+	wg.Wait()
+	var out []string
+	for i, name := range names {
+		if failing[i] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // note takes in a probe, tells what is news and returns the time until the next one, from when this one began.
 func (p *prober) note(server string, r *record, each probe) time.Duration {
 	rows := len(p.topology.Current().Shards) > 0

@@ -33,7 +33,8 @@ func (s *Sidecar) progress() admin.Progress {
 			Name: c.Name, State: c.State, Well: d.well > 0, Fault: d.fault, Votes: slices.Clone(b.against[c.Name]), Needed: b.needed(),
 		})
 	}
-	p.Summary = summary(p)
+	p.Lost = s.lost.list()
+	p.Summary = summary(p, t.FormerEpoch())
 	return p
 }
 
@@ -51,8 +52,8 @@ func handovers(all []handover.Progress) []admin.HandoverProgress {
 	return out
 }
 
-// summary says in one line what is under way, and what is wrong.
-func summary(p admin.Progress) string {
+// summary says in one line what is under way, and what is wrong. former is the epoch before the change that is being carried out.
+func summary(p admin.Progress, former uint64) string {
 	var parts []string
 	for _, s := range p.Servers {
 		switch {
@@ -76,6 +77,11 @@ func summary(p admin.Progress) string {
 			parts = append(parts, fmt.Sprintf("keys from %s: %d carried", h.From, h.Carried))
 		default:
 			parts = append(parts, fmt.Sprintf("keys from %s: %s", h.From, h.Step))
+		}
+	}
+	for _, lost := range p.Lost {
+		if p.Changing && lost.Epoch > former {
+			parts = append(parts, lost.From+" went down before all its plain keys were carried over: those are lost")
 		}
 	}
 	if p.Changing && len(p.Shards) > 0 {

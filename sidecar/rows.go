@@ -252,11 +252,13 @@ func (w *rowWrite) once(ctx context.Context) error {
 		p.view, p.by = shard.View{Epoch: p.current.Epoch, Phase: shard.Done}, p.current
 		p.copies = p.by.Copies(p.view, k.CacheVnode, k.ShardVnode)
 	}
+	// First of all, and before the cached copies are put out of reach: readers may have nothing else. Nor does a shard that is down change its view,
+	// so there is nothing to wait for.
+	if err := w.fleet.Down(p.shard); err != nil {
+		return err
+	}
 	if p.by == nil || p.copies.Frozen {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view}
-	}
-	if err := w.fleet.Down(p.shard); err != nil {
-		return err // before the cached copies are put out of reach: readers may have nothing else
 	}
 	refs := cleaned(p.by, &p.copies, k)
 	w.asked = true

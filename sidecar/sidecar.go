@@ -48,6 +48,7 @@ type Sidecar struct {
 	operator  *changes
 	foreign   *invalidation // changes that others make on the shards
 	verifier  *verifier
+	lost      losses
 	bootID    string
 	ready     chan struct{}
 }
@@ -72,7 +73,9 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	if cfg.Catalog.DSN != "" {
 		s.catalog = &catalogLink{dsn: string(cfg.Catalog.DSN), log: log}
 	}
-	if s.servers, err = cache.NewServers(cache.DefaultServersConfig(), registry, log); err != nil {
+	serversCfg := cache.DefaultServersConfig()
+	serversCfg.Watcher = hex.EncodeToString(boot)
+	if s.servers, err = cache.NewServers(serversCfg, registry, log); err != nil {
 		return nil, err
 	}
 	cacheCfg := cache.DefaultConfig()
@@ -133,7 +136,8 @@ func (s *Sidecar) newLifecycle(reg prometheus.Registerer) error {
 		return t != nil && t.Changing()
 	}
 	s.lifecycle = &lifecycle{
-		name: s.cfg.Name, topology: s.topology, feed: s.feed, prober: s.prober, members: s.gossip.Members, hasAll: s.members.allHave, agreed: s.members.agreed, fleet: s.fleet,
+		watching: s.servers.Watching,
+		name:     s.cfg.Name, topology: s.topology, feed: s.feed, prober: s.prober, members: s.gossip.Members, hasAll: s.members.allHave, agreed: s.members.agreed, fleet: s.fleet,
 		seeds: slices.ContainsFunc(s.cfg.Gossip.Join, func(seed string) bool { return seed != s.cfg.Gossip.Listen }), log: s.log, met: newLifecycleMetrics(reg, changing), wakeup: make(chan struct{}, 1),
 	}
 	var err error
@@ -313,6 +317,7 @@ func (s *Sidecar) closeClients() {
 
 // apply brings connections in line with a topology that is about to be published.
 func (s *Sidecar) apply(t *topology.Topology) {
+	s.lost.note(s.topology.Current(), t, s.handover.Progress(), s.log)
 	if err := s.servers.Apply(s.serverConfigs(t.Caches)); err != nil {
 		s.log.Error("connections to cache servers", "error", err)
 	}

@@ -56,6 +56,14 @@ type Progress struct {
 	Shards    []ShardProgress    `json:"shards"`
 	Handovers []HandoverProgress `json:"handovers"`
 	Servers   []ServerProgress   `json:"servers"`
+	Lost      []Loss             `json:"lost"` // the last few that this sidecar has seen, the oldest first
+}
+
+// Loss is a hand-over that ended because its server did: what plain keys had not been carried over are lost.
+type Loss struct {
+	From  string `json:"from"`
+	Since uint64 `json:"since"` // epoch in which the hand-over began
+	Epoch uint64 `json:"epoch"` // that ended it
 }
 
 // ShardProgress is how far a shard has come with its rows.
@@ -115,6 +123,7 @@ func (s *Server) serveChanges(w http.ResponseWriter, r *http.Request) {
 	p.Shards = append([]ShardProgress{}, p.Shards...)
 	p.Handovers = append([]HandoverProgress{}, p.Handovers...)
 	p.Servers = append([]ServerProgress{}, p.Servers...)
+	p.Lost = append([]Loss{}, p.Lost...)
 	for i := range p.Servers {
 		p.Servers[i].Votes = append([]string{}, p.Servers[i].Votes...)
 	}

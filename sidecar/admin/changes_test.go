@@ -124,7 +124,7 @@ func TestOnlyTheTokenChangesAnything(t *testing.T) {
 func TestProgress(t *testing.T) {
 	s := newSetup(t, small(t))
 	server := s.server(t)
-	const nothing = `{"epoch":0,"changing":false,"summary":"","shards":[],"handovers":[],"servers":[]}`
+	const nothing = `{"epoch":0,"changing":false,"summary":"","shards":[],"handovers":[],"servers":[],"lost":[]}`
 	if got := strings.TrimSpace(get(server, "/changes").Body.String()); got != nothing {
 		t.Errorf("nothing: %s", got)
 	}
@@ -134,12 +134,13 @@ func TestProgress(t *testing.T) {
 			Shards:    []ShardProgress{{Name: "s1", Epoch: 9, Phase: "active"}},
 			Handovers: []HandoverProgress{{From: "c1", Since: 9, Step: "handed", Seen: 7, Carried: 5, Swept: 1, Dropped: 1, Fault: "slow"}},
 			Servers:   []ServerProgress{{Name: "c1", State: topology.Draining, Well: true, Needed: 2}, {Name: "c2", State: topology.Active, Fault: "gone", Votes: []string{"a1"}, Needed: 2}},
+			Lost:      []Loss{{From: "c2", Since: 7, Epoch: 8}},
 		}
 	}
 	server = s.server(t)
 	const want = `{"epoch":9,"changing":true,"summary":"keys from c1: 5 \u003ccarried\u003e","shards":[{"name":"s1","epoch":9,"phase":"active","done":false}],` +
 		`"handovers":[{"from":"c1","since":9,"step":"handed","done":false,"keys_seen":7,"keys_carried":5,"keys_swept":1,"keys_dropped":1,"fault":"slow"}],` +
-		`"servers":[{"name":"c1","state":"draining","well":true,"fault":"","votes":[],"needed":2},{"name":"c2","state":"active","well":false,"fault":"gone","votes":["a1"],"needed":2}]}`
+		`"servers":[{"name":"c1","state":"draining","well":true,"fault":"","votes":[],"needed":2},{"name":"c2","state":"active","well":false,"fault":"gone","votes":["a1"],"needed":2}],"lost":[{"from":"c2","since":7,"epoch":8}]}`
 	if got := strings.TrimSpace(get(server, "/changes").Body.String()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

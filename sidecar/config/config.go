@@ -165,7 +165,7 @@ func Default() *Config {
 			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,
 			ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, UpstreamRequests: 1 << 16, PrivateConnections: 1024,
-			SweepTimeout: time.Minute, CacheDownAfter: 800 * time.Millisecond, SlowFrom: 10 * time.Millisecond,
+			SweepTimeout: time.Minute, CacheDownAfter: 1500 * time.Millisecond, SlowFrom: 10 * time.Millisecond,
 		},
 		Log: Log{Level: "info", Format: "text"},
 	}

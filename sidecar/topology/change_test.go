@@ -295,3 +295,38 @@ func TestARestartedServerHandsNothingOver(t *testing.T) {
 		}
 	}
 }
+
+func TestLostHandovers(t *testing.T) {
+	drain := must(t)(DrainCache(fleetOf(t, 4), "c1"))
+	drained := finished(t, drain)
+	again := must(t)(AddCache(fleetOf(t, 4), Cache{Name: "c5", Addr: "127.0.0.1:5", Weight: 1}))
+	again = must(t)(Activate(again, map[string]string{"c5": "r5"}))
+	for _, test := range []struct {
+		name    string
+		was, is *Topology
+		want    string
+	}{
+		{"nothing is handed over", fleetOf(t, 4), must(t)(MarkDown(fleetOf(t, 4), []string{"c1"})), ""},
+		{"it begins", fleetOf(t, 4), drain, ""},
+		{"it goes on", drain, must(t)(MarkDown(drain, []string{"c2"})), ""},
+		{"it is carried out", drain, drained, ""},
+		{"the source goes down", drain, must(t)(MarkDown(drain, []string{"c1"})), "c1"},
+		{"it went down afterwards", drained, must(t)(MarkDown(drained, []string{"c1"})), ""},
+		{"it was removed, what was between was not seen", drain, must(t)(RemoveCache(drained, "c1")), "c1"},
+		{"one source of several goes down", again, must(t)(MarkDown(again, []string{"c3"})), "c3"},
+		{"one source of several was started anew", again, must(t)(AdoptRuns(again, map[string]string{"c2": "new"})), "c2"},
+		{"one is carried out, another one is down", again, must(t)(MarkDown(must(t)(Finish(again, again.Handovers[:1], false)), []string{"c4"})), "c4"},
+		{"where the keys go to goes down", again, must(t)(MarkDown(again, []string{"c5"})), ""},
+	} {
+		var got []string
+		for _, h := range LostHandovers(test.was, test.is) {
+			if !slices.Contains(test.was.Handovers, h) {
+				t.Errorf("%s: %v was none", test.name, h)
+			}
+			got = append(got, h.From)
+		}
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%s: %v, want %q", test.name, got, test.want)
+		}
+	}
+}

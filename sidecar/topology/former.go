@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 
 	"ringside/ring"
 )
@@ -104,4 +105,18 @@ func (t *Topology) HandoverOf(vnode uint16) int {
 func (t *Topology) Lost(vnode uint16) bool {
 	f := t.former
 	return f != nil && f.owner[vnode] != t.cacheOf[vnode] && f.generation[vnode] == 0 && t.HandoverOf(vnode) < 0
+}
+
+// LostHandovers returns the hand-overs of was that is, a later topology, does not have any more although their server cannot have ended them: it is down,
+// gone, or another process by now. What it had not handed over is lost. Whether that was anything is for the caller to know: one that was carried out
+// whole may have been ended just before.
+func LostHandovers(was, is *Topology) []Handover {
+	var out []Handover
+	for _, h := range was.Handovers {
+		at := is.CacheIndex(h.From)
+		if !slices.Contains(is.Handovers, h) && (at < 0 || is.Caches[at].State == Down || is.Caches[at].RunID != h.RunID) {
+			out = append(out, h)
+		}
+	}
+	return out
 }
