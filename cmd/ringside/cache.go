@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -93,6 +95,10 @@ type progressAnswer struct {
 		Name  string `json:"name"`
 		State string `json:"state"`
 	} `json:"servers"`
+	Lost []struct {
+		From  string `json:"from"`
+		Epoch uint64 `json:"epoch"`
+	} `json:"lost"`
 }
 
 // gone is the state of a server that is not there.
@@ -105,6 +111,23 @@ func (p *progressAnswer) state(server string) string {
 		}
 	}
 	return gone
+}
+
+// lost says what was lost since an epoch, if anything was.
+func (p *progressAnswer) lost(since uint64) error {
+	var from []string
+	for _, l := range p.Lost {
+		if l.Epoch > since && !slices.Contains(from, l.From) {
+			from = append(from, l.From)
+		}
+	}
+	switch len(from) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s went down before all its plain keys were carried over: those are lost", printable(from[0]))
+	}
+	return fmt.Errorf("%s went down before all their plain keys were carried over: those are lost", printable(strings.Join(from, ", ")))
 }
 
 func (f *changeFlags) run(ctx context.Context, env *environment, verb, server string, body map[string]any) error {
@@ -167,7 +190,7 @@ func (f *changeFlags) await(ctx context.Context, env *environment, client *admin
 			case failed != "":
 				return changed, fmt.Errorf("%s is %s: %s", server, p.state(server), failed)
 			case done:
-				return changedAnswer{p.Epoch, p.state(server)}, nil
+				return changedAnswer{p.Epoch, p.state(server)}, p.lost(changed.Epoch)
 			}
 		}
 		if time.Since(began) > f.WaitLimit {
