@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -95,21 +94,8 @@ func (w *Watcher) connect(cfg ServerConfig) {
 }
 
 func (w *Watcher) ask(ctx context.Context) (Health, error) {
-	push := w.client.RPushX(ctx, noKey, "")
-	if err := push.Err(); err != nil {
-		var reply redis.Error
-		if !errors.As(err, &reply) {
-			return Health{}, err
-		}
-		word, _, _ := strings.Cut(reply.Error(), " ")
-		switch word {
-		case "READONLY", "OOM", "MISCONF", "NOREPLICAS":
-			return Health{RunID: w.runID, Refuses: word}, nil
-		case "WRONGTYPE":
-			// Somebody has made such a key. The server is well.
-		default:
-			return Health{}, err
-		}
+	if refuses, err := takesWrites(ctx, w.client); err != nil || refuses != "" {
+		return Health{RunID: w.runID, Refuses: refuses}, err
 	}
 	if time.Since(w.asked) >= roleEvery {
 		info, err := w.client.Info(ctx, "replication").Result()
@@ -173,6 +159,21 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
+// takesWrites asks a server for a write that changes nothing. It returns the first word with which it refuses all writes, empty if it takes them.
+func takesWrites(ctx context.Context, c *redis.Client) (refuses string, err error) {
+	err = c.RPushX(ctx, noKey, "").Err()
+	if err == nil || !isReply(err) {
+		return "", err
+	}
+	switch word, _, _ := strings.Cut(err.Error(), " "); word {
+	case "READONLY", "OOM", "MISCONF", "NOREPLICAS":
+		return word, nil
+	case "WRONGTYPE":
+		return "", nil // somebody has made such a key; the server is well
+	}
+	return "", err
+}
+
 func infoField(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -180,47 +181,4 @@ func infoField(info, name string) string {
 		}
 	}
 	return ""
-}
-
-// Stranger is a server that is not one of the cluster's yet.
-type Stranger struct {
-	RunID string
-	Mode  string // standalone, cluster or sentinel
-	Role  string // master or slave
-	// Keys is how many there are that are not ringside's own; counted no further than a few hundred.
-	Keys int64
-}
-
-// strangerKeys bounds how many keys of a stranger are looked at one by one.
-const strangerKeys = 500
-
-// Meet asks a server that is about to become one of the cluster's what it is. ctx bounds it.
-func (s *Servers) Meet(ctx context.Context, addr, username, password string, tlsConfig *tls.Config) (Stranger, error) {
-	c := ServerConfig{Name: addr, Addr: addr, Username: username, Password: password, TLS: tlsConfig}
-	client := redis.NewClient(s.options(c))
-	defer client.Close()
-	info, err := client.Info(ctx, "server").Result()
-	if err != nil {
-		return Stranger{}, fmt.Errorf("INFO server: %w", err)
-	}
-	met := Stranger{RunID: infoField(info, "run_id"), Mode: infoField(info, "redis_mode")}
-	if met.RunID == "" {
-		return Stranger{}, errors.New("INFO server: no run_id in the answer")
-	}
-	if info, err = client.Info(ctx, "replication").Result(); err != nil {
-		return Stranger{}, fmt.Errorf("INFO replication: %w", err)
-	}
-	met.Role = infoField(info, "role")
-	if met.Keys, err = client.DBSize(ctx).Result(); err != nil || met.Keys > strangerKeys {
-		return met, err
-	}
-	// Few: what ringside itself has left there does not count.
-	met.Keys = 0
-	it := client.Scan(ctx, 0, "", strangerKeys).Iterator()
-	for it.Next(ctx) {
-		if !strings.HasPrefix(it.Val(), Prefix) {
-			met.Keys++
-		}
-	}
-	return met, it.Err()
 }

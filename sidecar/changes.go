@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"ringside/cache"
 	"ringside/shard/catalog"
 	"ringside/sidecar/admin"
@@ -107,15 +109,31 @@ func (c *changes) check(ctx context.Context, want admin.Change, next change) err
 	}
 	met, err := c.meet(ctx, want.Addr, c.credentials(want.Name))
 	if err != nil {
-		return &topology.Refusal{Reason: fmt.Sprintf("the server at %s cannot be used by this sidecar: %v", want.Addr, err)}
+		return &topology.Refusal{Reason: unusable(want.Addr, err)}
 	}
 	return admissible(t, want, met)
+}
+
+// unusable says why a server could not be met.
+func unusable(addr string, err error) string {
+	switch {
+	case errors.Is(err, cache.ErrNotRedis):
+		return addr + " does not speak the Redis protocol"
+	case errors.Is(err, cache.ErrNoAnswer):
+		return addr + " ends the connection without an answer: it does not speak the Redis protocol, or wants TLS where none is configured"
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return fmt.Sprintf("the user that this sidecar is at %s may not do what it must: %v", addr, err)
+	}
+	return fmt.Sprintf("the server at %s cannot be used by this sidecar: %v", addr, err)
 }
 
 // admissible says what speaks against adding a server that was met.
 func admissible(t *topology.Topology, want admin.Change, met cache.Stranger) error {
 	refuse := func(format string, args ...any) error {
 		return &topology.Refusal{Reason: fmt.Sprintf(format, args...)}
+	}
+	if met.Sidecar {
+		return refuse("%s is a ringside sidecar: name the Redis server behind it", want.Addr)
 	}
 	for i := range t.Caches {
 		if t.Caches[i].RunID == met.RunID {
@@ -127,6 +145,8 @@ func admissible(t *topology.Topology, want admin.Change, met cache.Stranger) err
 		return refuse("the server at %s runs in %s mode: only a server that runs alone can be a cache server", want.Addr, met.Mode)
 	case met.Role != "master":
 		return refuse("the server at %s is a replica: add the server that takes writes", want.Addr)
+	case met.Refuses != "":
+		return refuse("the server at %s takes no writes (%s): only one that does can be a cache server", want.Addr, met.Refuses)
 	case met.Keys > 0 && !want.Flush:
 		return refuse("the server at %s holds %d keys, which joining would delete: if they are not needed, add it with flush (--flush)", want.Addr, met.Keys)
 	}

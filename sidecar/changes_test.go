@@ -148,6 +148,8 @@ func TestAdmissible(t *testing.T) {
 		{want, cache.Stranger{RunID: "r2", Role: "master"}, "the server at h3:1 is c2, which is in the ring already (at h2:1)"},
 		{want, cache.Stranger{RunID: "r3", Mode: "sentinel", Role: "master"}, "the server at h3:1 runs in sentinel mode: only a server that runs alone can be a cache server"},
 		{want, cache.Stranger{RunID: "r3", Role: "slave"}, "the server at h3:1 is a replica: add the server that takes writes"},
+		{want, cache.Stranger{RunID: "r3", Sidecar: true}, "h3:1 is a ringside sidecar: name the Redis server behind it"},
+		{want, cache.Stranger{RunID: "r3", Role: "master", Refuses: "OOM"}, "the server at h3:1 takes no writes (OOM): only one that does can be a cache server"},
 		{want, cache.Stranger{RunID: "r3", Role: "master", Keys: 7}, "the server at h3:1 holds 7 keys, which joining would delete: if they are not needed, add it with flush (--flush)"},
 		{flush, cache.Stranger{RunID: "r3", Role: "master", Keys: 7}, ""},
 		{flush, cache.Stranger{RunID: "r3", Role: "slave"}, "the server at h3:1 is a replica: add the server that takes writes"},

@@ -174,7 +174,7 @@ func TestCacheChangesThatAreRefused(t *testing.T) {
 	s.refused(t, "cache server c1 has the address "+c1.Addr()+" already", "add", "c2", c1.Addr())
 	s.refused(t, "the server at localhost:"+port+" is c1, which is in the ring already (at "+c1.Addr()+")", "add", "c2", "localhost:"+port)
 	gone := closedPort(t)
-	s.refused(t, "the server at "+gone+" cannot be used by this sidecar: INFO server: dial tcp "+gone+": connect: connection refused", "add", "c2", gone)
+	s.refused(t, "the server at "+gone+" cannot be used by this sidecar: dial tcp "+gone+": connect: connection refused", "add", "c2", gone)
 
 	db := redis.NewClient(&redis.Options{Addr: spare.Addr()})
 	defer db.Close()
@@ -198,6 +198,8 @@ func TestCacheChangesThatAreRefused(t *testing.T) {
 	if n := db.Exists(t.Context(), "a", "b").Val(); n != 0 {
 		t.Errorf("%d keys have survived --flush", n)
 	}
+	s.refused(t, s.redis+" is a ringside sidecar: name the Redis server behind it", "add", "c3", s.redis)
+	s.refused(t, s.admin+" does not speak the Redis protocol", "add", "c3", s.admin)
 	cluster := realredis.T(t, "--cluster-enabled", "yes")
 	s.refused(t, "the server at "+cluster.Addr()+" runs in cluster mode: only a server that runs alone can be a cache server", "add", "c3", cluster.Addr())
 }

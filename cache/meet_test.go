@@ -1,0 +1,90 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"ringside/internal/realredis"
+)
+
+// somethingAt listens and does with each connection what do says, until the test ends.
+func somethingAt(t *testing.T, do func(c net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			do(c)
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+func TestMeetTellsWhatIsNoRedisServer(t *testing.T) {
+	s := watch(t).servers
+	meet := func(addr string, within time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctxb, within)
+		defer cancel()
+		_, err := s.Meet(ctx, addr, "", "", nil)
+		return err
+	}
+	says := func(text string) string {
+		return somethingAt(t, func(c net.Conn) { _, _ = c.Write([]byte(text)) })
+	}
+	for _, test := range []struct {
+		what, addr string
+		want       error
+	}{
+		{"HTTP", says("HTTP/1.1 400 Bad Request\r\n\r\n"), ErrNotRedis},
+		{"SSH", says("SSH-2.0-x\r\n"), ErrNotRedis},
+		{"nothing", says(""), ErrNoAnswer},
+		{"what ends at a request that it does not know", somethingAt(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4)) }), ErrNoAnswer},
+	} {
+		if err := meet(test.addr, 10*time.Second); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", test.what, err)
+		}
+	}
+	over := make(chan struct{})
+	silent := somethingAt(t, func(net.Conn) { <-over })
+	if err := meet(silent, 100*time.Millisecond); err == nil || err.Error() != "it takes the connection and does not answer" {
+		t.Errorf("silence: %v", err)
+	}
+	close(over)
+}
+
+// TestMeetAsksAllThatAWatcherAsks: a server that could not be watched is not to join.
+func TestMeetAsksAllThatAWatcherAsks(t *testing.T) {
+	r := realredis.T(t)
+	db, s := admin(t, r), watch(t).servers
+	db.ConfigSet(ctxb, "maxmemory-policy", "noeviction")
+	db.ConfigSet(ctxb, "maxmemory", "1")
+	if met, err := s.Meet(ctxb, r.Addr(), "", "", nil); err != nil || met.Refuses != "OOM" {
+		t.Errorf("a full server: %+v, %v", met, err)
+	}
+	if err := db.Do(ctxb, "acl", "setuser", "reader", "on", ">pw", "~*", "+@read", "+info", "+hello", "+auth").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Meet(ctxb, r.Addr(), "reader", "pw", nil); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("a user that may only read: %v", err)
+	}
+	if _, err := s.Meet(ctxb, r.Addr(), "reader", "wrong", nil); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
