@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,7 +227,7 @@ func (c *Cluster) Stop() error {
 	}
 	errs = append(errs, group.Wait())
 	group = errgroup.Group{}
-	for _, s := range append(append([]*Cache(nil), c.Caches...), c.Spares...) {
+	for _, s := range slices.Concat(c.Caches, c.Spares) {
 		if s != nil {
 			group.Go(s.Server.Stop)
 		}
@@ -265,11 +266,11 @@ func (c *Cluster) Watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for _, s := range c.Caches {
+		for _, s := range slices.Concat(c.Caches, c.Spares) {
 			look(s.Name, s.Done(), fmt.Sprintf("redis-server --port %d --bind 127.0.0.1 --save '' --dir %s", s.Port(), filepath.Join(c.Dir, s.Name)))
 		}
 		for _, s := range c.Shards {
-			look(s.Name, s.Done(), fmt.Sprintf("postgres -D %s -p %d -k '' (as its owner)", filepath.Join(c.Dir, s.Name), s.Port()))
+			look(s.Name, s.Done(), s.Command())
 		}
 		for _, s := range c.Sidecars {
 			look(s.Name, s.proc.Done(), fmt.Sprintf("%s serve -c %s", c.o.Binary, s.ConfigFile))

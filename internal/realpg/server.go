@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -225,6 +226,32 @@ func (s *Server) start(ctx context.Context) error {
 		return fmt.Errorf("PostgreSQL on 127.0.0.1:%d: %w", s.port, errors.Join(err, proc.KillTree()))
 	}
 	return nil
+}
+
+// Command is how a shell starts this server by hand once it has ended, with the same data and settings, as the user that owns the data. Nothing here
+// hears of a server that was started so.
+func (s *Server) Command() string {
+	var words []string
+	if s.account.credential != nil { // we are root
+		words = append(words, "runuser", "-u", "postgres", "--")
+	}
+	words = append(words, filepath.Join(s.bin, "postgres"))
+	words = append(words, s.arguments()...)
+	for i, word := range words {
+		words[i] = quoted(word)
+	}
+	return strings.Join(words, " ")
+}
+
+// quoted is a word as a shell reads it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./=:,", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // arguments are ours, then the caller's, which win. Enough replication slots and senders for a shard's change stream and moves.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"ringside/internal/childproc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(Main(m)) }
@@ -118,6 +120,38 @@ func TestKillKeepsWhatWasCommittedAndRestartRecovers(t *testing.T) {
 	}
 	if got := text(t, connect(t, s.DSN()), "SELECT count(*)::text FROM a"); got != "1000" {
 		t.Fatalf("%s rows of 1000", got)
+	}
+}
+
+// TestCommandStartsTheServerAgain: with a slot that no server without our settings would accept.
+func TestCommandStartsTheServerAgain(t *testing.T) {
+	s := Alone(t, map[string]string{"cluster_name": "it's"})
+	c := connect(t, s.DSN())
+	execute(t, c, "SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	proc, err := childproc.Start(childproc.Options{Path: "/bin/sh", Args: []string{"-c", s.Command()}, Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := proc.KillTree(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(askEvery) {
+		probe, err := pgx.Connect(t.Context(), s.DSN())
+		if err == nil {
+			_ = probe.Close(t.Context())
+			break
+		}
+		if !proc.Running() || time.Now().After(deadline) {
+			t.Fatalf("%v\n%s", err, proc.Output())
+		}
+	}
+	if got := text(t, connect(t, s.DSN()), "SELECT current_setting('cluster_name') || ' ' || slot_name FROM pg_replication_slots"); got != "it's kept" {
+		t.Error(got)
 	}
 }
 
