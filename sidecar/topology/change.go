@@ -130,14 +130,18 @@ func WeighCache(t *Topology, name string, weight uint32) (*Topology, error) {
 	})
 }
 
-// RemoveCache forgets a server that owns nothing and has nothing left to hand over.
+// RemoveCache forgets a server that owns nothing and has nothing left to hand over: also an active one whose weight is 0.
 func RemoveCache(t *Topology, name string) (*Topology, error) {
 	i := t.CacheIndex(name)
 	if i < 0 {
 		return nil, unknownCache(name)
 	}
-	if t.Caches[i].State == Active {
-		return nil, refuse("cache server %s is active: drain it first", name)
+	if c := &t.Caches[i]; c.State == Active && c.Weight > 0 {
+		settled := t.settledFirst()
+		if settled == nil {
+			return nil, refuse("cache server %s is active: drain it first", name)
+		}
+		return nil, refuse("cache server %s is active: drain it first; but %v", name, settled)
 	}
 	if t.Caches[i].State != Joining {
 		if err := t.settledFirst(); err != nil {

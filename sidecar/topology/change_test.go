@@ -120,6 +120,10 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	one := finished(t, must(t)(DrainCache(topo, "c1")))
 	changing := must(t)(DrainCache(fleetOf(t, 3), "c1"))
 	joining := must(t)(AddCache(topo, Cache{Name: "c9", Addr: "127.0.0.1:9", Weight: 1}))
+	weighing := must(t)(WeighCache(fleetOf(t, 3), "c1", 0))
+	if removed := must(t)(RemoveCache(finished(t, weighing), "c1")); len(removed.Caches) != 2 || removed.Changing() {
+		t.Errorf("a server of weight 0 was removed: %v", removed.Caches)
+	}
 	for _, c := range []struct {
 		do      func() (*Topology, error)
 		unknown bool
@@ -133,6 +137,9 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{func() (*Topology, error) { return WeighCache(one, "c2", 0) }, false, "c2 is the last one that owns anything"},
 		{func() (*Topology, error) { return RemoveCache(topo, "c1") }, false, "c1 is active: drain it first"},
 		{func() (*Topology, error) { return RemoveCache(changing, "c1") }, false, "keys are being carried over from c1"},
+		{func() (*Topology, error) { return RemoveCache(changing, "c2") }, false,
+			"c2 is active: drain it first; but another change is still being carried out (keys are being carried over from c1): wait until it is done"},
+		{func() (*Topology, error) { return RemoveCache(weighing, "c1") }, false, "keys are being carried over from c1"},
 		{func() (*Topology, error) { return DrainCache(changing, "c2") }, false, "another change is still being carried out"},
 		{func() (*Topology, error) { return WeighCache(changing, "c2", 3) }, false, "another change is still being carried out"},
 		{func() (*Topology, error) { return Activate(joining, map[string]string{"c9": ""}) }, false, "c9: empty run_id"},
