@@ -41,7 +41,13 @@ type ServerError struct {
 	Err    error
 }
 
-func (e *ServerError) Error() string { return fmt.Sprintf("cache server %s: %v", e.Server, e.Err) }
+func (e *ServerError) Error() string {
+	text, server := e.Err.Error(), "cache server "+e.Server+": "
+	if strings.HasPrefix(text, server) {
+		return text // it names the server already
+	}
+	return server + text
+}
 func (e *ServerError) Unwrap() error { return e.Err }
 
 // CleanError says that a write IS committed, but copies of the row could not be cleaned in time. It must be reported as a write of

@@ -69,6 +69,18 @@ func TestMeetTellsWhatIsNoRedisServer(t *testing.T) {
 	close(over)
 }
 
+func TestAnErrorNamesItsServerOnce(t *testing.T) {
+	for want, err := range map[string]error{
+		"cache server c1: no":                             &ServerError{"c1", errors.New("no")},
+		"cache server c1: run_id r1 is not confirmed yet": &ServerError{"c1", &IncarnationError{Server: "c1", Got: "r1"}},
+		"cache server c1: cache server c2: no":            &ServerError{"c1", &ServerError{"c2", errors.New("no")}},
+	} {
+		if err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 // TestMeetAsksAllThatAWatcherAsks: a server that could not be watched is not to join.
 func TestMeetAsksAllThatAWatcherAsks(t *testing.T) {
 	r := realredis.T(t)
