@@ -174,6 +174,10 @@ func TestSummary(t *testing.T) {
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Joining, Fault: "refused"}}}, "c1 waits to be reached (refused)"},
 		{admin.Progress{Servers: []admin.ServerProgress{{Name: "c1", State: topology.Joining}}}, "c1 joins"},
 		{admin.Progress{Changing: true}, "the last change is being finished"},
+		{admin.Progress{Changing: true, Shards: []admin.ShardProgress{{Done: true, Down: 9}, {Name: "s2", Down: 29}}},
+			"rows: 1 of 2 shards done, waiting for s2, which is down; at most 30s"},
+		{admin.Progress{Changing: true, Shards: []admin.ShardProgress{{Name: "s1", Down: 1}, {Name: "s2", Down: 1}, {Name: "s3", Down: 30}}},
+			"rows: 0 of 3 shards done, waiting for 2 that are down, such as s1; at most 30s"},
 		{admin.Progress{
 			Changing:  true,
 			Servers:   []admin.ServerProgress{{Name: "c3", State: topology.Joining, Well: true}},

@@ -20,6 +20,9 @@ func (s *Sidecar) progress() admin.Progress {
 	p := admin.Progress{Epoch: t.Epoch, Changing: t.Changing(), Handovers: handovers(s.handover.Progress())}
 	for i, st := range s.lifecycle.standings(t) {
 		shown := admin.ShardProgress{Name: t.Shards[i].Name, Epoch: st.view.Epoch, Done: st.settled(t)}
+		if st.downFor > 0 {
+			shown.Down = max(1, int64(st.downFor.Seconds()))
+		}
 		if st.view.Epoch > 0 {
 			shown.Phase = st.view.Phase.String()
 		}
@@ -85,16 +88,32 @@ func summary(p admin.Progress, former uint64) string {
 		}
 	}
 	if p.Changing && len(p.Shards) > 0 {
-		done := 0
-		for _, s := range p.Shards {
-			if s.Done {
-				done++
-			}
-		}
-		parts = append(parts, fmt.Sprintf("rows: %d of %d shards done", done, len(p.Shards)))
+		parts = append(parts, rowsSummary(p.Shards))
 	}
 	if p.Changing && len(parts) == 0 {
 		parts = append(parts, "the last change is being finished")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// rowsSummary says how far the shards are, and for which ones the change waits although they are down.
+func rowsSummary(shards []admin.ShardProgress) string {
+	done := 0
+	var down []string
+	for _, s := range shards {
+		switch {
+		case s.Done:
+			done++
+		case s.Down > 0 && time.Duration(s.Down)*time.Second < shardPatience:
+			down = append(down, s.Name)
+		}
+	}
+	text := fmt.Sprintf("rows: %d of %d shards done", done, len(shards))
+	switch n := len(down); {
+	case n == 1:
+		text += fmt.Sprintf(", waiting for %s, which is down; at most %v", down[0], shardPatience)
+	case n > 1:
+		text += fmt.Sprintf(", waiting for %d that are down, such as %s; at most %v", n, down[0], shardPatience)
+	}
+	return text
 }

@@ -72,6 +72,7 @@ type ShardProgress struct {
 	Epoch uint64 `json:"epoch"` // 0: it was not heard yet
 	Phase string `json:"phase"` // preparing, active or done; empty: it was not heard yet
 	Done  bool   `json:"done"`  // it needs nothing any more of what is being replaced
+	Down  int64  `json:"down"`  // for how many seconds this sidecar has not reached it, from 1; 0: it is up
 }
 
 // HandoverProgress is how far plain keys have been carried over from one cache server.

@@ -138,7 +138,7 @@ func TestProgress(t *testing.T) {
 		}
 	}
 	server = s.server(t)
-	const want = `{"epoch":9,"changing":true,"summary":"keys from c1: 5 \u003ccarried\u003e","shards":[{"name":"s1","epoch":9,"phase":"active","done":false}],` +
+	const want = `{"epoch":9,"changing":true,"summary":"keys from c1: 5 \u003ccarried\u003e","shards":[{"name":"s1","epoch":9,"phase":"active","done":false,"down":0}],` +
 		`"handovers":[{"from":"c1","since":9,"step":"handed","done":false,"keys_seen":7,"keys_carried":5,"keys_swept":1,"keys_dropped":1,"fault":"slow"}],` +
 		`"servers":[{"name":"c1","state":"draining","well":true,"fault":"","votes":[],"needed":2},{"name":"c2","state":"active","well":false,"fault":"gone","votes":["a1"],"needed":2}],"lost":[{"from":"c2","since":7,"epoch":8}]}`
 	if got := strings.TrimSpace(get(server, "/changes").Body.String()); got != want {
