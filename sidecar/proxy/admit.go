@@ -14,6 +14,7 @@ type hold struct {
 	missing int   // keys of which it is being found out whether they are settled
 	failed  bool  // it could not be found out of some
 	settled bool  // all keys of the command are
+	opening bool  // nothing is held as far as is known: it waits for the handshake with a former owner
 	err     error
 	// call is what begins the command anew that had begun already and was called off; nil: the command is still in the client's input.
 	call *ownCall
@@ -26,16 +27,20 @@ const (
 
 var errKeysLost = errors.New("takes the place of a server that was lost with its keys, and begins in a moment")
 
-// late reports whether a command has waited as long as it may. One that had begun already waits as long as its own words say.
+// late reports whether a command has waited as long as it may. One that had begun already waits as long as its own words say, if that is longer.
 func (h *hold) late(now int64) bool {
-	if h.call != nil {
-		return h.call.deadline != 0 && now >= h.call.deadline
-	}
 	limit := holdFor
-	if h.missing > 0 {
+	if h.missing > 0 || h.opening {
 		limit = settleFor
 	}
-	return now-h.since >= int64(limit)
+	until := h.since + int64(limit)
+	if h.call != nil {
+		if h.call.deadline == 0 {
+			return false
+		}
+		until = max(until, h.call.deadline)
+	}
+	return now >= until
 }
 
 // wake has the command looked at again.
@@ -114,7 +119,7 @@ func (g *gate) transactionKeys(tx *transaction) error {
 func (g *gate) admitKeys(cl *client, keys [][]byte, call *ownCall) (bool, error) {
 	w := g.worker
 	h := g.waiting[cl]
-	wait, err := g.look(cl, keys, h)
+	wait, held, err := g.look(cl, keys, h)
 	switch {
 	case err != nil:
 	case h != nil && h.err != nil:
@@ -122,7 +127,7 @@ func (g *gate) admitKeys(cl *client, keys [][]byte, call *ownCall) (bool, error)
 	case !wait && len(g.unsettled) == 0:
 		delete(g.waiting, cl)
 		return true, nil
-	case h != nil && h.late(w.now):
+	case h != nil && h.late(w.now) && (!h.opening || !held):
 		err = errHeld
 	}
 	if err != nil {
@@ -134,6 +139,10 @@ func (g *gate) admitKeys(cl *client, keys [][]byte, call *ownCall) (bool, error)
 		h = &hold{since: w.now, call: call}
 		g.waiting[cl] = h
 	}
+	if h.opening && held {
+		h.since = w.now // what it waits for now is something else
+	}
+	h.opening = wait && !held
 	if !wait && h.missing == 0 {
 		g.settle(cl, h)
 		clear(g.unsettled)
@@ -146,8 +155,8 @@ func (g *gate) admitKeys(cl *client, keys [][]byte, call *ownCall) (bool, error)
 }
 
 // look finds out what stands in the way of these keys: a hand-over that has to go on first, or keys that are not settled, which
-// it leaves in g.unsettled. An error says that there is no use in waiting.
-func (g *gate) look(cl *client, keys [][]byte, h *hold) (wait bool, err error) {
+// it leaves in g.unsettled; held: that is known to be more than a handshake. An error says that there is no use in waiting.
+func (g *gate) look(cl *client, keys [][]byte, h *hold) (wait, held bool, err error) {
 	w := g.worker
 	t := w.route.topology
 	g.unsettled = g.unsettled[:0]
@@ -159,7 +168,7 @@ func (g *gate) look(cl *client, keys [][]byte, h *hold) (wait bool, err error) {
 		n := t.HandoverOf(vnode)
 		if n < 0 {
 			if i := t.CacheOf(vnode); w.now < w.lost.until && i != ring.None && t.Lost(vnode) {
-				return false, &CacheDownError{Server: t.Caches[i].Name, Err: errKeysLost}
+				return false, false, &CacheDownError{Server: t.Caches[i].Name, Err: errKeysLost}
 			}
 			continue
 		}
@@ -172,16 +181,18 @@ func (g *gate) look(cl *client, keys [][]byte, h *hold) (wait bool, err error) {
 		}
 		u := w.route.upstreams[from.server][cl.proto-2]
 		if err := u.room(); err != nil {
-			return false, err
+			return false, false, err
 		}
-		wait = wait || from.step != topology.Open || !u.ready
+		held = held || from.step == topology.Held
+		wait = wait || held || !u.ready
 	}
-	return wait, nil
+	return wait, held, nil
 }
 
 // forgetHold is for a client that has left.
 func (w *worker) forgetHold(cl *client) {
 	delete(w.callingOff, cl)
+	delete(w.opening, cl)
 	if w.gate != nil {
 		delete(w.gate.waiting, cl)
 	}

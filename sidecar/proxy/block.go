@@ -35,6 +35,9 @@ func (w *worker) block(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
+	if !u.ready {
+		return w.await(cl, c, u)
+	}
 	t := &ownCall{blocking: c.info, vnode: vnode}
 	for _, arg := range cmd.Args {
 		t.args = append(t.args, bytes.Clone(arg))

@@ -126,9 +126,9 @@ func (cl *client) OnClose(_ *evloop.Conn, _ error) {
 		r = next
 	}
 	cl.head, cl.tail = nil, nil
+	w.forgetHold(cl)
 	cl.endSession(errClientLeft)
 	delete(w.clients, cl.id)
-	w.forgetHold(cl)
 	w.server.clients.Add(-1)
 }
 

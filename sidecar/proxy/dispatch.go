@@ -127,19 +127,32 @@ func (w *worker) dispatch(cl *client, cmd resp.Command) bool {
 		cl.refuse(w, resp.Refusal("NOAUTH Authentication required."))
 		return true
 	}
+	if len(w.opening) > 0 {
+		if err := w.missed(cl); err != nil {
+			w.turnAway(cl, c, err)
+			return true
+		}
+	}
 	if w.gate != nil {
 		switch ok, err := w.gate.admit(cl, c, cmd); {
 		case err != nil:
+			delete(w.opening, cl)
 			w.turnAway(cl, c, err)
 			return true
 		case !ok:
 			return false
 		}
 	}
+	var begun bool
 	if cl.session != nil {
-		return w.inSession(cl, c, cmd)
+		begun = w.inSession(cl, c, cmd)
+	} else {
+		begun = c.run(w, cl, c, cmd)
 	}
-	return c.run(w, cl, c, cmd)
+	if begun && len(w.opening) > 0 {
+		delete(w.opening, cl)
+	}
+	return begun
 }
 
 func (w *worker) unknown(cl *client, cmd resp.Command) bool {
@@ -198,6 +211,9 @@ func (w *worker) single(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
+	if !u.ready {
+		return w.await(cl, c, u)
+	}
 	w.pass(cl, c, cmd, u)
 	return true
 }
@@ -225,6 +241,9 @@ func (w *worker) together(cl *client, c *command, cmd resp.Command) bool {
 	if err != nil {
 		cl.refuse(w, err)
 		return true
+	}
+	if !u.ready {
+		return w.await(cl, c, u)
 	}
 	w.pass(cl, c, cmd, u)
 	return true

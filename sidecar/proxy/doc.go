@@ -22,7 +22,8 @@
 // While the ring changes, the cache server that lost vnodes decides who serves their plain keys (handover.go). A worker has a gate then, by which
 // each command goes on, waits or is refused (admit.go), and a key that its former owner may still have is settled before its new owner is asked for
 // it (settle.go). Each connection that carries plain keys says by which topology, and is of use only when the server is the process that the
-// topology names and knows of no newer one (greeting.go). Rows have rules of their own: their shard decides.
+// topology names and knows of no newer one (greeting.go); until then a command stays in its client's input (await.go). Rows have rules of their
+// own: their shard decides.
 //
 // The scripts that clients have loaded are the one thing that loops share (scripts.go), behind a lock that is held for a look-up.
 //

@@ -66,6 +66,7 @@ func errorReply(err error) (code, string) {
 		shardDown *shard.DownError
 		stale     *shard.StaleViewError
 		written   *WrittenError
+		behind    *behindError
 	)
 	switch {
 	case errors.As(err, &refusal):
@@ -77,6 +78,8 @@ func errorReply(err error) (code, string) {
 	case errors.Is(err, shard.ErrOverloaded), errors.Is(err, cache.ErrBusy), errors.Is(err, errManyRequests), errors.Is(err, errManyRowOps), errors.Is(err, errManyPrivate):
 		return say(codeOverloaded, err)
 	case errors.Is(err, errRingChanged):
+		return say(codeTryAgain, err)
+	case errors.As(err, &behind):
 		return say(codeTryAgain, err)
 	case errors.As(err, &cacheDown):
 		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, outcome(written, err, cacheDown.Err))

@@ -39,6 +39,9 @@ func (w *worker) exec(cl *client, c *command, _ resp.Command) bool {
 		return true
 	}
 	u, err := w.execVia(cl)
+	if err == nil && u != nil && !u.ready {
+		return w.await(cl, c, u)
+	}
 	if err == nil && u != nil && tx.scripts {
 		err = w.teachAll(u, tx)
 	}

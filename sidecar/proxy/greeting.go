@@ -16,7 +16,8 @@ import (
 // written to, a process that the ring does not name, nor by a sidecar that has not heard of a change which the server knows of already.
 //
 // The order matters. Whoever drives a change first raises the epoch in the server's marker and then waits for all connections that are named by
-// an older one: a connection that the server has not heard the name of when it looks, reads the marker later and is refused here.
+// an older one: a connection that the server has not heard the name of when it looks, reads the marker later and carries nothing before its worker
+// has heard of the change too: see await.go.
 
 // The steps of the handshake, as call.part.
 const (
@@ -183,10 +184,15 @@ func (u *upstream) shake(step int32, frame []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := u.worker.admits(u, m); err != nil {
+		if err := u.worker.names(u); err != nil {
 			return err
 		}
 		u.polling = false
+		if epoch := u.worker.epoch(); m.Epoch > epoch && !u.ready {
+			u.fallBehind(&behindError{m.Epoch, epoch})
+			u.worker.server.newerEpoch(m.Epoch)
+			return nil
+		}
 		if u.worker.heard(u.name, m); u.conn != nil && !u.ready {
 			u.begin()
 			u.worker.reached(u.name)
@@ -218,18 +224,6 @@ func markerIn(frame []byte) (topology.Marker, error) {
 	return topology.ParseMarker(string(text))
 }
 
-// admits says why a connection cannot carry plain keys by the worker's topology; nil: it can.
-func (w *worker) admits(u *upstream, m topology.Marker) error {
-	if err := w.names(u); err != nil {
-		return err
-	}
-	if epoch := w.epoch(); m.Epoch > epoch {
-		w.server.newerEpoch(m.Epoch)
-		return fmt.Errorf("is at epoch %d of the ring, and this sidecar still at %d", m.Epoch, epoch)
-	}
-	return nil
-}
-
 // names says why the process at the other end of a connection is not the one that the topology names; nil: it is.
 func (w *worker) names(u *upstream) error {
 	i := -1
@@ -256,12 +250,14 @@ func (s *Server) newerEpoch(epoch uint64) {
 // begin ends the handshake: what has waited for it is sent, unless the ring has changed meanwhile, or the server holds keys now that it did not,
 // so that it may have to go elsewhere.
 func (u *upstream) begin() {
+	u.caughtUp()
 	u.ready, u.pause, u.doubted = true, 0, false
 	early, waiting := u.early, u.waiting
 	u.early, u.waiting = nil, callQueue{}
 	if waiting.len() > 0 && !u.bare && u.waitsBy != u.called {
 		u.taught = taught{}
 		u.fail(&waiting, errRingChanged, false)
+		u.worker.opened(u, u.owner, nil)
 		return
 	}
 	if len(early) > 0 {
@@ -269,6 +265,9 @@ func (u *upstream) begin() {
 	}
 	for waiting.len() > 0 {
 		u.calls.push(waiting.pop())
+	}
+	if !u.bare {
+		u.worker.opened(u, u.owner, nil)
 	}
 }
 
@@ -281,4 +280,5 @@ func (u *upstream) review() {
 	}
 	u.retryAt, u.pause = u.worker.loop.Now(), 0
 	u.rename()
+	u.lookAgain()
 }

@@ -90,7 +90,7 @@ func (w *worker) openGate() {
 	if old != nil {
 		// What waits is looked at anew, with what it has waited already.
 		for cl, h := range old.waiting {
-			g.waiting[cl] = &hold{since: h.since, call: h.call}
+			g.waiting[cl] = &hold{since: h.since, call: h.call, opening: h.opening}
 		}
 	}
 	g.timer = w.loop.AfterFunc(0, g.tick)
@@ -200,6 +200,7 @@ func (w *worker) heard(server string, m topology.Marker) {
 	w.routePlain()
 	w.renameAll(server)
 	w.keysMoved()
+	w.reopen()
 	w.hub.ringChanged()
 	w.gate.wakeAll()
 }

@@ -22,7 +22,7 @@ func pubsubHandler(name string) handler {
 	case "publish", "spublish":
 		return (*worker).publish
 	case "pubsub|channels", "pubsub|shardchannels", "pubsub|numsub", "pubsub|shardnumsub", "pubsub|numpat":
-		return (*worker).pubsub
+		return whenOpen((*worker).owners, (*worker).pubsub)
 	}
 	return nil
 }

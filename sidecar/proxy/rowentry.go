@@ -80,7 +80,7 @@ func (w *worker) entry(k *keyspace.Key, proto int, at *entryAt) (u *upstream, ok
 		return nil, false
 	}
 	u = upstreams[copy.Server][proto-2]
-	if u == nil || u.room() != nil || u.doubted || u.runID != "" && !u.entryUsable(t.Caches[copy.Server].RunID) {
+	if u == nil || u.room() != nil || u.doubted || u.behind != nil || u.runID != "" && !u.entryUsable(t.Caches[copy.Server].RunID) {
 		return nil, false
 	}
 	if standing == shard.Expired {

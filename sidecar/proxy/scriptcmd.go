@@ -12,23 +12,23 @@ func scriptHandler(name string) handler {
 	case "eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro":
 		return (*worker).runScript
 	case "script|load":
-		return (*worker).scriptLoad
+		return whenOpen((*worker).owners, (*worker).scriptLoad)
 	case "script|exists":
-		return (*worker).scriptExists
+		return whenOpen((*worker).owners, (*worker).scriptExists)
 	case "script|flush":
-		return (*worker).scriptFlush
+		return whenOpen((*worker).reachable, (*worker).scriptFlush)
 	case "script|kill", "function|kill":
 		return (*worker).killScript
 	case "function|load":
-		return (*worker).functionLoad
+		return whenOpen((*worker).owners, (*worker).functionLoad)
 	case "function|delete":
-		return (*worker).functionDelete
+		return whenOpen((*worker).reachable, (*worker).functionDelete)
 	case "function|flush":
-		return (*worker).functionFlush
+		return whenOpen((*worker).reachable, (*worker).functionFlush)
 	case "function|restore":
-		return (*worker).functionRestore
+		return whenOpen((*worker).owners, (*worker).functionRestore)
 	case "function|list", "function|dump", "function|stats", "function|help", "script|help":
-		return (*worker).anyOne
+		return whenOpen((*worker).owners, (*worker).anyOne)
 	}
 	return nil
 }
@@ -44,6 +44,9 @@ func (w *worker) runScript(cl *client, c *command, cmd resp.Command) bool {
 	if err != nil {
 		cl.refuse(w, err)
 		return true
+	}
+	if !u.ready {
+		return w.await(cl, c, u)
 	}
 	w.teach(u, c, cmd)
 	w.pass(cl, c, cmd, u)

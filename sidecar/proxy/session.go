@@ -225,6 +225,9 @@ func (w *worker) ownOf(cl *client, server uint16) (*upstream, error) {
 			return u, u.room()
 		}
 		s.own = nil
+		if o := w.opening[cl]; o != nil {
+			o.upstream = nil // what has waited for it waits for the next one
+		}
 		u.end(errNotNeeded)
 	}
 	limit := w.server.cfg.PrivateUpstreams
@@ -249,7 +252,7 @@ func (s *session) restOwn(w *worker) {
 		return
 	}
 	s.idle = w.loop.AfterFunc(idle, func() {
-		if u := s.own; u != nil && u.owes() == 0 && s.watch == nil {
+		if u := s.own; u != nil && u.owes() == 0 && s.watch == nil && w.opening[u.owner] == nil {
 			s.own = nil // the next command must not be sent to its end
 			u.end(errNotNeeded)
 		}

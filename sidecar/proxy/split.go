@@ -13,7 +13,8 @@ import (
 type groups struct {
 	of   []int32 // by key: its group; rowKey: a row that the cache cannot be asked for
 	each []group
-	args [][]byte // of one group's command
+	args [][]byte  // of one group's command
+	shut *upstream // of a plain key, whose handshake is not over; nil: there is none
 }
 
 type group struct {
@@ -55,7 +56,7 @@ func (g *groups) done() {
 		g.each[i].upstream = nil
 	}
 	clear(g.args[:cap(g.args)])
-	g.of, g.each = g.of[:0], g.each[:0]
+	g.of, g.each, g.shut = g.of[:0], g.each[:0], nil
 }
 
 // joinKind is how the parts of a join make one reply.
@@ -144,6 +145,9 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 			return true
 		}
 	}
+	if g.shut != nil {
+		return w.await(cl, c, g.shut)
+	}
 	if len(rows) == 0 && len(g.each) == 1 {
 		w.pass(cl, c, cmd, g.each[0].upstream)
 		return true
@@ -161,6 +165,9 @@ func (w *worker) group(cl *client, key []byte) error {
 	_, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(key)), cl.proto)
 	if err != nil {
 		return err
+	}
+	if !u.ready {
+		w.groups.shut = u
 	}
 	w.groups.of = append(w.groups.of, w.groups.add(u, key))
 	return nil
@@ -206,6 +213,9 @@ func (w *worker) mset(cl *client, c *command, cmd resp.Command) bool {
 		last := &g.each[g.of[len(g.of)-1]]
 		last.names = append(last.names, args[i+1])
 	}
+	if g.shut != nil {
+		return w.await(cl, c, g.shut)
+	}
 	if len(g.each) == 1 {
 		w.pass(cl, c, cmd, g.each[0].upstream)
 		return true
@@ -238,6 +248,9 @@ func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
 			cl.refuse(w, err)
 			return true
 		}
+	}
+	if g.shut != nil {
+		return w.await(cl, c, g.shut)
 	}
 	switch {
 	case len(rows) == 0 && len(g.each) == 1:

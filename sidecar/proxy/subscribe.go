@@ -186,6 +186,9 @@ func (w *worker) publish(cl *client, c *command, cmd resp.Command) bool {
 		cl.refuse(w, err)
 		return true
 	}
+	if !u.ready {
+		return w.await(cl, c, u)
+	}
 	w.pass(cl, c, cmd, u)
 	return true
 }

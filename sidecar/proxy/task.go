@@ -18,15 +18,15 @@ type task interface {
 func fleetHandler(name string) handler {
 	switch name {
 	case "scan":
-		return (*worker).scan
+		return whenOpen((*worker).owners, (*worker).scan)
 	case "keys":
-		return (*worker).keys
+		return whenOpen((*worker).owners, (*worker).keys)
 	case "dbsize":
-		return (*worker).dbSize
+		return whenOpen((*worker).owners, (*worker).dbSize)
 	case "randomkey":
-		return (*worker).randomKey
+		return whenOpen((*worker).owners, (*worker).randomKey)
 	case "flushdb", "flushall":
-		return (*worker).flush
+		return whenOpen((*worker).reachable, (*worker).flush)
 	}
 	return scriptHandler(name)
 }

@@ -54,6 +54,8 @@ func (x *watch) fits(p place) error {
 	switch {
 	case x.place.vnode != p.vnode:
 		return errCrossSlot
+	case x.moved: // EXEC will fail: it is all the same what is watched besides
+		return nil
 	case x.place != p:
 		return errRingChanged
 	}
@@ -149,14 +151,16 @@ func (w *worker) watchKeys(cl *client, c *command, cmd resp.Command) bool {
 	s := cl.needSession()
 	var p place
 	var server uint16
-	if err == nil && s.watch != nil && s.watch.lost != nil {
+	if err == nil && s.watch != nil && s.watch.lost != nil && !s.watch.moved {
 		err = &CacheDownError{Server: s.watch.place.name, Err: fmt.Errorf("the connection that watched earlier keys is lost: %w", s.watch.lost)}
 	}
 	if err == nil {
 		p, server, err = w.placeOf(vnode)
 	}
 	if err == nil && s.watch != nil {
-		err = s.watch.fits(p)
+		if err = s.watch.fits(p); err == nil && s.watch.moved {
+			return answer(ok)(w, cl, c, cmd)
+		}
 	}
 	var u *upstream
 	if err == nil {
@@ -165,6 +169,9 @@ func (w *worker) watchKeys(cl *client, c *command, cmd resp.Command) bool {
 	if err != nil {
 		cl.refuse(w, err)
 		return true
+	}
+	if !u.ready {
+		return w.await(cl, c, u)
 	}
 	opens := s.watch == nil
 	if opens {

@@ -30,6 +30,9 @@ type upstream struct {
 	early   []byte
 	waiting callQueue
 	waitsBy string // what the connection would have said of itself when the first of them came
+	// behind: the server knows of a newer topology than the worker, which the handshake waits for until catchUp ends it; see await.go.
+	behind  *behindError
+	catchUp *evloop.Timer
 	// bare: it carries no plain keys, so it needs not be known to the server, nor know its marker.
 	bare     bool
 	called   string // the name that it has given the server
@@ -266,7 +269,11 @@ func (u *upstream) OnClose(c *evloop.Conn, err error) {
 // closes idle connections is not down. What is failed may send again at once, so the queue is taken away first.
 func (u *upstream) lost(err error) {
 	failed, waiting := u.calls, u.waiting
-	wasOpen, wasReady := !u.dialing, u.ready
+	wasOpen, wasReady, owner := !u.dialing, u.ready, u.owner
+	if u.behind != nil && err != evloop.ErrLoopStopped {
+		err = u.behind // that is why nothing was sent, whatever ended it
+	}
+	u.caughtUp()
 	if u.relayLeft > 0 {
 		u.relayLeft = 0
 		u.worker.cutRelayed(failed.pop().request)
@@ -298,6 +305,9 @@ func (u *upstream) lost(err error) {
 	u.fail(&waiting, err, false)
 	if u.feed != nil {
 		u.feed.lost(err)
+	}
+	if !u.bare {
+		u.worker.opened(u, owner, &CacheDownError{Server: u.name, Err: err})
 	}
 	if u.owner == nil && !u.bare {
 		u.worker.reached(u.name)

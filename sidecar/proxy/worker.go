@@ -40,6 +40,7 @@ type worker struct {
 	lost       lost
 	settler    settler
 	callingOff map[*client]bool // commands that wait for data and are to be begun anew
+	opening    map[*client]*opening
 
 	hub        *hub   // what clients listen to
 	collecting bool   // replies made at once are elements of an EXEC's
@@ -74,7 +75,7 @@ type upstreamKey struct {
 func newWorker(s *Server, loop *evloop.Loop) *worker {
 	w := &worker{
 		server: s, loop: loop, commands: s.commands, hasher: ring.NewHasher(),
-		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, callingOff: map[*client]bool{}, stats: newStats(len(s.commands.list)),
+		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, callingOff: map[*client]bool{}, opening: map[*client]*opening{}, stats: newStats(len(s.commands.list)),
 	}
 	w.route.placement = packVnodes(func(uint16) uint16 { return ring.None })
 	w.stats.slowFrom = s.cfg.SlowFrom
@@ -93,6 +94,7 @@ func (w *worker) turn() {
 
 // adopt makes t the topology that this worker acts by. Connections to servers that stay are kept.
 func (w *worker) adopt(t *topology.Topology) {
+	w.unsettle()
 	used := map[upstreamKey]bool{}
 	r := route{
 		topology: t, flushes: packVnodes(t.Flush),
@@ -128,6 +130,7 @@ func (w *worker) adopt(t *topology.Topology) {
 	w.hub.ringChanged()
 	w.hub.nameFeeds()
 	w.keysMoved()
+	w.reopen()
 	if before != nil {
 		// What waited at the gate before, at this one or no more.
 		for cl, h := range before.waiting {
