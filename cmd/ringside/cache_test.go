@@ -166,6 +166,9 @@ func TestCacheChangesThatAreRefused(t *testing.T) {
 	s.refused(t, "cache server c1 is the last one that owns anything: add another one first", "drain", "c1")
 	s.refused(t, "cache server c1 is the last one that owns anything: add another one first", "weight", "c1", "0")
 	s.refused(t, "weight is -1: it must be from 0 to 1000000", "add", "c2", spare.Addr(), "--weight=-1")
+	s.refused(t, "weight is -1: it must be from 0 to 1000000", "weight", "c1", "-1", "--wait")
+	s.cache(t, "drain", "c9", "--json").want(t, 1, `{"error":"there is no cache server c9: ringside ring lists those that there are"}`+"\n",
+		"ringside: there is no cache server c9: ringside ring lists those that there are\n")
 	s.refused(t, "weight is 1000001: it must be from 0 to 1000000", "weight", "c1", "1000001")
 	s.refused(t, `name is "C 2": a name is 1 to 63 lower-case letters, digits and . _ -, and begins with a letter or digit`, "add", "C 2", spare.Addr())
 	s.refused(t, `addr is "6379": it must be host:port, such as 10.0.0.1:6379`, "add", "c2", "6379")

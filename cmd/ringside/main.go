@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -51,7 +55,8 @@ func main() {
 
 // run is the program without its process. It returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	env := &environment{getenv: getenv, stdout: stdout, stderr: stderr}
+	printed := &noted{Writer: stdout}
+	env := &environment{getenv: getenv, stdout: printed, stderr: stderr}
 	command, err := parseArgs(args, env)
 	var helped helpPrinted
 	switch {
@@ -62,10 +67,24 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return exitUsage
 	}
 	if err := command.Run(ctx, env); err != nil {
+		if command.wantsJSON() && !printed.any {
+			_ = json.NewEncoder(stdout).Encode(map[string]string{"error": err.Error()}) // as the sidecars say it; stderr has it too
+		}
 		report(stderr, err)
 		return exitFailed
 	}
 	return exitDone
+}
+
+// noted is a writer that knows whether anything was written.
+type noted struct {
+	io.Writer
+	any bool
+}
+
+func (n *noted) Write(p []byte) (int, error) {
+	n.any = true
+	return n.Writer.Write(p)
 }
 
 // command is a parsed command line.
@@ -75,6 +94,17 @@ type command struct{ kong *kong.Context }
 func (c command) Run(ctx context.Context, env *environment) error {
 	c.kong.BindTo(ctx, (*context.Context)(nil))
 	return c.kong.Run(env)
+}
+
+// wantsJSON reports whether the subcommand was given --json.
+func (c command) wantsJSON() bool {
+	for _, f := range c.kong.Flags() {
+		if f.Name == "json" {
+			given, _ := c.kong.FlagValue(f).(bool)
+			return given
+		}
+	}
+	return false
 }
 
 // helpPrinted is the exit code after --help.
@@ -103,8 +133,22 @@ func parseArgs(args []string, env *environment) (_ command, err error) {
 			panic(r)
 		}
 	}()
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(negativeLast(args))
 	return command{parsed}, err
+}
+
+// negativeLast makes a negative weight an argument, where it would be taken for a flag: so it is refused for what it is.
+func negativeLast(args []string) []string {
+	if len(args) < 4 || args[0] != "cache" || args[1] != "weight" || slices.Contains(args, "--") {
+		return args
+	}
+	for i := 3; i < len(args); i++ {
+		// After a flag it is more likely the value of that.
+		if _, err := strconv.ParseInt(args[i], 10, 64); err == nil && args[i][0] == '-' && !strings.HasPrefix(args[i-1], "-") {
+			return slices.Concat(args[:i], args[i+1:], []string{"--", args[i]})
+		}
+	}
+	return args
 }
 
 // report prints why a command failed. Faults of a configuration file begin with file:line:col, as editors expect.
