@@ -7,6 +7,13 @@ import (
 	"ringside/sidecar/config"
 )
 
+// warnOfSolitude says that gossip.join names nobody else: most likely the same file was given to all with one address in it.
+func warnOfSolitude(cfg *config.Config, log *slog.Logger) {
+	if text := cfg.Solitude(); text != "" {
+		log.Warn(text, "join", cfg.Gossip.Join)
+	}
+}
+
 // warnOfExposure says which listeners others than this machine can reach. The configuration has made sure of a password; it cannot
 // make sure of a network on which nobody listens.
 func warnOfExposure(cfg *config.Config, log *slog.Logger) {

@@ -63,6 +63,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, err
 	}
 	warnOfExposure(cfg, log)
+	warnOfSolitude(cfg, log)
 	boot := make([]byte, 20)
 	_, _ = rand.Read(boot) // never fails
 	registry := prometheus.NewRegistry()

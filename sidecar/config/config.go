@@ -62,6 +62,19 @@ type Admin struct {
 	Token  Secret `yaml:"token"`  // guards every change; empty: no changes
 }
 
+// Solitude is a warning if gossip.join is given and names this sidecar alone, so that it finds no other one; else it is empty.
+func (c *Config) Solitude() string {
+	for _, seed := range c.Gossip.Join {
+		if seed != c.Gossip.Listen && seed != c.Gossip.Advertise {
+			return ""
+		}
+	}
+	if len(c.Gossip.Join) == 0 {
+		return ""
+	}
+	return "gossip.join names only this sidecar itself: it finds no others unless they name it"
+}
+
 // Gossip is how sidecars find each other.
 type Gossip struct {
 	Listen string `yaml:"listen"` // IP:port, TCP and UDP; default 0.0.0.0:7946
