@@ -7,6 +7,7 @@ TESTFLAGS   ?=
 TIMEOUT     ?= 10m
 # Tests that only compute, and for long: the race detector would multiply their time and has nothing to find in them.
 SEARCHES    ?= ^(TestFigures|TestSearch)
+# TestMotion* are the ring in motion under load. They come first, alone and without the detector, since they are about what happens in time.
 FUZZTIME    ?= 30s
 BENCH       ?= .
 BENCHTIME   ?= 100ms
@@ -26,7 +27,8 @@ demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' 
 test: ## all tests, all but the searches with the race detector; TESTFLAGS='-run X' and so on
 	@scripts/setup race clients
 	$(GO) vet ./...
-	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache ./sidecar/...
+	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache
+	$(GO) test -timeout $(TIMEOUT) -run '^TestMotion' ./systemtest
 	@scripts/gotest -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 vet: # both systems: what the other one builds must compile here too

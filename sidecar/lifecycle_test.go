@@ -256,6 +256,24 @@ func TestOneSidecarsBadNetworkMovesNothing(t *testing.T) {
 	})
 }
 
+// TestASidecarThatGossipDoesNotReachIsNoMajority: it knows of nobody else, but another cache server does.
+func TestASidecarThatGossipDoesNotReachIsNoMajority(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	alone := &cluster{redis: c.redis}
+	alone.start(t, 1, "")
+	name := "c1"
+	alone.cut[0].Store(&name)
+	alone.eventually(t, "its votes are all that it knows", func(s *Sidecar) bool {
+		b := s.lifecycle.ballot(time.Now())
+		return b.agreed("c1")
+	})
+	time.Sleep(2 * time.Second) // nothing is to happen
+	alone.eventually(t, "c1 stays", in("c1", topology.Active))
+	if now := alone.sidecars[0].topology.Current().Epoch; now != 1 {
+		t.Errorf("epoch 1 became %d", now)
+	}
+}
+
 // TestAServerThatWasNeverMetKeepsItsKeys: it was not there when the cluster began, so nothing on it can be older than what was written.
 func TestAServerThatWasNeverMetKeepsItsKeys(t *testing.T) {
 	r := realredis.T(t)

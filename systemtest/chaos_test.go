@@ -27,7 +27,7 @@ const (
 	// firstSecond is what clients of other servers are given to get over it.
 	firstSecond = time.Second
 	// recovery is how long after its return a server's keys may still be refused.
-	recovery = 10 * time.Second
+	recovery = (10 + 10*raceSlack) * time.Second
 	calm     = 1500 * time.Millisecond
 )
 

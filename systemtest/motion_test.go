@@ -1,3 +1,5 @@
+//go:build !race
+
 package systemtest
 
 import (
@@ -152,11 +154,8 @@ func (r *steadyReads) lap() (reads int, p99 time.Duration) {
 
 // Guards P2 and P5: while a cache server joins and is drained again, rows that were cached are read from the cache. What the shards have to read because of the change is
 // at most two in a hundred of the rows that move, where a router by modulo would read three quarters of all rows anew, and a plain ring all that move.
-func TestCachedRowsStayCachedThroughAPlannedChange(t *testing.T) {
-	rows, perSecond := 50_000, 5000
-	if raceDetector {
-		rows, perSecond = 10_000, 1000
-	}
+func TestMotionKeepsCachedRows(t *testing.T) {
+	const rows, perSecond = 50_000, 5000
 	c := own(t, func(o *localcluster.Options) { o.Rows = rows })
 	warm := dial(t, c.Sidecars[0].Redis)
 	for from := 1; from <= rows; from += 500 {
@@ -213,7 +212,7 @@ func TestCachedRowsStayCachedThroughAPlannedChange(t *testing.T) {
 
 // Guards P3 and P7: kill -9 of a Redis. Its rows are served by their shards at once, most sidecars agree that it is down, the others take its part over in
 // equal shares, and when it comes back it is emptied before anybody reads it.
-func TestAServerDiesAndTheRingCloses(t *testing.T) {
+func TestMotionWhenAServerDies(t *testing.T) {
 	c := own(t, func(o *localcluster.Options) { o.Caches, o.Sidecars = 6, 3 })
 	victim := c.Caches[1]
 	var lost []string
@@ -251,7 +250,7 @@ func TestAServerDiesAndTheRingCloses(t *testing.T) {
 		slowest = max(slowest, time.Since(begun))
 	}
 	t.Logf("%d rows of the dead server were served within %v of its death, each within %v", len(lost), time.Since(killed).Round(time.Millisecond), slowest)
-	if slowest > 50*time.Millisecond*(1+9*raceSlack) {
+	if slowest > 50*time.Millisecond {
 		t.Errorf("a row of the dead server took %v", slowest)
 	}
 	live := eventually(t, 10*time.Second, "the new placement on all sidecars", func() bool {
@@ -271,7 +270,7 @@ func TestAServerDiesAndTheRingCloses(t *testing.T) {
 		return true
 	})
 	t.Logf("live everywhere %v after the death, rows written %v later", live.Round(time.Millisecond), served.Round(time.Millisecond))
-	if total := live + served; total > 4*time.Second*(1+raceSlack) {
+	if total := live + served; total > 4*time.Second {
 		t.Errorf("the new placement counted %v after the death", total)
 	}
 	if r, err = ringOf(c.Sidecars[1]); err != nil {

@@ -1,3 +1,5 @@
+//go:build !race
+
 package systemtest
 
 import (
@@ -231,11 +233,8 @@ func (p *plainKeys) check(t *testing.T, when string) {
 
 // Guards P2, for plain keys: what was set before a planned change is there after it, with type and life; while three servers become four and four become three, nobody
 // reads an older value than the last acknowledged one, no counter loses a step, and nothing that was deleted comes back.
-func TestPlainKeysSurvivePlannedChanges(t *testing.T) {
-	n := 100_000
-	if raceDetector {
-		n = 20_000
-	}
+func TestMotionKeepsPlainKeys(t *testing.T) {
+	const n = 100_000
 	c := own(t, nil)
 	p := newPlainKeys(t, c, n)
 	p.run(t)

@@ -49,11 +49,11 @@ func (b *bench) waits(server, n int) {
 
 // TestBlockedClientKeepsItsOrder: what comes before is over, what comes behind has not begun, others go on.
 func TestBlockedClientKeepsItsOrder(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.ReplyTimeout = 100 * time.Millisecond })
+	b := start(t, 1, func(c *Config) { c.ReplyTimeout = time.Second })
 	w, other := b.dial(), b.dial()
 	w.send("LPUSH l 1", "LPOP l", "SET a 1", "BLPOP l 0", "SET a 2", "NOSUCH", "GET a")
 	b.waits(0, 1)
-	time.Sleep(300 * time.Millisecond) // longer than others wait for a reply
+	time.Sleep(1500 * time.Millisecond) // longer than others wait for a reply
 	other.want("GET a", bulk("1"))
 	if got := other.do("INFO clients"); !strings.Contains(got, "blocked_clients:1\r\n") {
 		t.Errorf("%q", got)

@@ -161,7 +161,7 @@ func TestIdleClientsAreClosed(t *testing.T) {
 
 // A client that has asked for much and reads slowly gets all of it.
 func TestIdleClientGetsWhatItIsOwed(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.ClientIdle = 100 * time.Millisecond })
+	b := start(t, 1, func(c *Config) { c.ClientIdle = time.Second })
 	w := b.dial()
 	value := strings.Repeat("x", 1<<20)
 	w.write(string(resp.AppendCommandString(nil, "SET", "big", value)))
@@ -170,7 +170,7 @@ func TestIdleClientGetsWhatItIsOwed(t *testing.T) {
 	}
 	const n = 30
 	w.write(strings.Repeat(string(resp.AppendCommandString(nil, "GET", "big")), n))
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(2 * time.Second)
 	for i := range n {
 		if got := w.reply(); got != bulk(value) {
 			t.Fatalf("reply %d: %d bytes", i, len(got))

@@ -146,7 +146,7 @@ func TestOutputLimitCuts(t *testing.T) {
 }
 
 func TestLargeValuesAndMemoryAfterThem(t *testing.T) {
-	b := start(t, 2, nil)
+	b := start(t, 2, func(c *Config) { c.ReplyTimeout = 20 * time.Second }) // what counts is memory, also on a machine that takes its time
 	w := b.dial()
 	w.want("SET warm up", "+OK\r\n")
 	before := heap()
