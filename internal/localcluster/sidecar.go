@@ -44,7 +44,11 @@ func (s *Sidecar) Config() string {
 	fmt.Fprintf(&b, "data_dir: %q\n", filepath.Join(c.Dir, s.Name))
 	fmt.Fprintf(&b, "redis: { listen: %q }\n", s.Redis)
 	fmt.Fprintf(&b, "admin: { listen: %q, token: %q }\n", s.Admin, "file:"+filepath.Join(c.Dir, "token"))
-	fmt.Fprintf(&b, "gossip: { listen: %q, join: [%q], cluster: demo }\n", s.Gossip, c.NewSidecar("a1", 1).Gossip)
+	join := ""
+	if first := c.NewSidecar("a1", 1).Gossip; first != s.Gossip {
+		join = strconv.Quote(first)
+	}
+	fmt.Fprintf(&b, "gossip: { listen: %q, join: [%s], cluster: demo }\n", s.Gossip, join)
 	fmt.Fprintf(&b, "catalog: { dsn: %q }\n", c.Catalog())
 	b.WriteString("caches:\n")
 	for _, x := range c.Caches {
