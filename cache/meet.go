@@ -37,6 +37,9 @@ var (
 	ErrNoAnswer = errors.New("it ends the connection without an answer")
 )
 
+// IsNotAllowed reports whether a server refused what the user may not do there that it was asked as.
+func IsNotAllowed(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
+
 // Meet asks a server that is about to become one of the cluster's what it is, and all that a Watcher asks. ctx bounds it.
 func (s *Servers) Meet(ctx context.Context, addr, username, password string, tlsConfig *tls.Config) (Stranger, error) {
 	if err := s.greet(ctx, addr, tlsConfig); err != nil {

@@ -7,8 +7,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"ringside/cache"
 	"ringside/shard/catalog"
 	"ringside/sidecar/admin"
@@ -121,7 +119,7 @@ func unusable(addr string, err error) string {
 		return addr + " does not speak the Redis protocol"
 	case errors.Is(err, cache.ErrNoAnswer):
 		return addr + " ends the connection without an answer: it does not speak the Redis protocol, or wants TLS where none is configured"
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case cache.IsNotAllowed(err):
 		return fmt.Sprintf("the user that this sidecar is at %s may not do what it must: %v", addr, err)
 	}
 	return fmt.Sprintf("the server at %s cannot be used by this sidecar: %v", addr, err)
