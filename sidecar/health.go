@@ -222,52 +222,44 @@ func (b *ballot) outvoted(servers []string, sidecars int) []string {
 	return names
 }
 
-// failing lists the servers in use that are agreed to be down.
-func failing(t *topology.Topology, b *ballot) []string {
+// namesOf lists the cache servers that something holds for.
+func namesOf(t *topology.Topology, holds func(c *topology.Cache) bool) []string {
 	var names []string
 	for i := range t.Caches {
-		c := &t.Caches[i]
-		if (c.State == topology.Active || c.State == topology.Draining && c.RunID != "") && b.agreed(c.Name) {
+		if c := &t.Caches[i]; holds(c) {
 			names = append(names, c.Name)
 		}
 	}
 	return names
+}
+
+// failing lists the servers in use that are agreed to be down.
+func failing(t *topology.Topology, b *ballot) []string {
+	return namesOf(t, func(c *topology.Cache) bool {
+		return (c.State == topology.Active || c.State == topology.Draining && c.RunID != "") && b.agreed(c.Name)
+	})
 }
 
 // returning lists the servers that are down and may join anew.
 func returning(t *topology.Topology, b *ballot, seen map[string]diagnosis) []string {
-	var names []string
-	for i := range t.Caches {
-		c := &t.Caches[i]
-		if c.State == topology.Down && !b.agreed(c.Name) && seen[c.Name].well >= wellFor {
-			names = append(names, c.Name)
-		}
-	}
-	return names
+	return namesOf(t, func(c *topology.Cache) bool {
+		return c.State == topology.Down && !b.agreed(c.Name) && seen[c.Name].well >= wellFor
+	})
 }
 
 // renewed lists the servers in use behind which another process was met than the one that the topology names.
 func renewed(t *topology.Topology, b *ballot, seen map[string]diagnosis) []string {
-	var names []string
-	for i := range t.Caches {
-		c := &t.Caches[i]
-		if s := seen[c.Name]; c.State == topology.Active && s.well > 0 && s.runID != c.RunID && !b.agreed(c.Name) {
-			names = append(names, c.Name)
-		}
-	}
-	return names
+	return namesOf(t, func(c *topology.Cache) bool {
+		s := seen[c.Name]
+		return c.State == topology.Active && s.well > 0 && s.runID != c.RunID && !b.agreed(c.Name)
+	})
 }
 
 // joinable lists the joining servers that can be made ready.
 func joinable(t *topology.Topology, b *ballot, seen map[string]diagnosis) []string {
-	var names []string
-	for i := range t.Caches {
-		c := &t.Caches[i]
-		if c.State == topology.Joining && seen[c.Name].well > 0 && !b.agreed(c.Name) {
-			names = append(names, c.Name)
-		}
-	}
-	return names
+	return namesOf(t, func(c *topology.Cache) bool {
+		return c.State == topology.Joining && seen[c.Name].well > 0 && !b.agreed(c.Name)
+	})
 }
 
 // neverMet reports whether no process was ever known behind a server. Then there is nothing there that the cluster has written and must not

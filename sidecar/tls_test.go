@@ -1,12 +1,10 @@
 package sidecar
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,23 +25,7 @@ gossip: { listen: "127.0.0.1:0" }
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	select {
-	case <-s.Ready():
-	case err := <-ended:
-		ended <- nil
-		t.Fatalf("Run: %v", err)
-	case <-time.After(20 * time.Second):
-		t.Fatal("not ready within 20 s")
-	}
+	runUntilEnd(t, s)
 	return s
 }
 
