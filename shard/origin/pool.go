@@ -127,11 +127,7 @@ func (p *pool) setLimit(n int) {
 
 // closeSurplus closes idle sessions beyond the limit. Those in use are closed when they are released.
 func (p *pool) closeSurplus() {
-	allowed := p.limit.Load()
-	if p.pollerHolds.Load() {
-		allowed = max(allowed, 2) // with a limit of 1 the poller gives its session up by itself
-	}
-	p.excess.Store(max(p.db.Stat().TotalConns()-allowed, 0))
+	p.excess.Store(max(p.db.Stat().TotalConns()-p.allowed(), 0))
 	if p.excess.Load() == 0 {
 		return
 	}
@@ -146,6 +142,25 @@ func (p *pool) closeSurplus() {
 }
 
 // takeExcess reports whether the caller's session is one that must go.
+// closeLate closes sessions that were opened beyond the limit after it had become smaller, by somebody who was admitted before.
+func (p *pool) closeLate() {
+	if p.db.Stat().TotalConns() <= p.allowed() {
+		return
+	}
+	p.resizing.Lock()
+	defer p.resizing.Unlock()
+	p.closeSurplus()
+}
+
+// allowed is how many sessions there may be now.
+func (p *pool) allowed() int32 {
+	n := p.limit.Load()
+	if p.pollerHolds.Load() {
+		n = max(n, 2) // with a limit of 1 the poller gives its session up by itself
+	}
+	return n
+}
+
 func (p *pool) takeExcess() bool {
 	for {
 		n := p.excess.Load()

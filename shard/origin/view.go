@@ -116,6 +116,7 @@ func (p *pool) watch(ctx context.Context) {
 			failures++
 		}
 		p.judge(err)
+		p.closeLate()
 		timer.Reset(time.Until(asked.Add(nextQuestion(p.cfg.ViewTTL, failures, rand.Float64()))))
 
 		// A burst of pokes is one question.
