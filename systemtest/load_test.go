@@ -125,8 +125,8 @@ func TestSessionsStayWithinTheBudget(t *testing.T) {
 		return []string{"HSET", fmt.Sprintf("user:%d", 2500+i), "name", fmt.Sprintf("user %d", 2500+i)}
 	}) {
 		switch {
-		case strings.HasPrefix(reply, "-OVERLOADED "), strings.HasPrefix(reply, "-") && strings.Contains(reply, "time"):
-			overloaded++ // in a queue, or by a machine that does not open so many sessions in a second
+		case strings.HasPrefix(reply, "-OVERLOADED "), raceDetector && (strings.HasPrefix(reply, "-SHARDDOWN ") || strings.HasPrefix(reply, "-CACHEDOWN ")):
+			overloaded++ // in a queue; or, with the race detector, by a machine that does not do so much in the time there is
 		case reply != ":0":
 			t.Errorf("user:%d: %s", 2500+i, reply)
 		}
@@ -135,9 +135,10 @@ func TestSessionsStayWithinTheBudget(t *testing.T) {
 	cancel()
 	watch.Wait()
 	t.Logf("at most %d and %d sessions of 64; %d of 200 writers were shed", most[0].Load(), most[1].Load(), overloaded)
+	const least = 30 - 20*raceSlack
 	for i := range most {
-		if n := most[i].Load(); n > 64 || n < 30 {
-			t.Errorf("%d sessions of shard s%d; the budget is 64, and the pressure should have used half of it", n, i+1)
+		if n := most[i].Load(); n > 64 || n < least {
+			t.Errorf("%d sessions of shard s%d; the budget is 64, and the pressure should have used more of it", n, i+1)
 		}
 	}
 }
