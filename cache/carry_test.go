@@ -50,14 +50,6 @@ func (h *handOver) read(t *testing.T) Value {
 	return r.Value
 }
 
-// write writes as a writer in phase active does.
-func (h *handOver) write(t *testing.T) {
-	t.Helper()
-	if err := h.Write(ctxb, []Ref{h.was, h.is}, h.row.writer); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // put puts an entry on the former server.
 func (h *handOver) put(t *testing.T, entry []byte, life time.Duration) {
 	t.Helper()

@@ -62,13 +62,13 @@ func TestWatcherSaysHowAServerIs(t *testing.T) {
 		t.Errorf("asking has left %d keys", n)
 	}
 
-	db.SlaveOf(ctxb, "127.0.0.1", "1")
+	db.ReplicaOf(ctxb, "127.0.0.1", "1")
 	wantHealth(t, w, Health{RunID: first, Refuses: "READONLY"})
 	// One that can be written to is a replica all the same; its role is asked now and then.
 	db.ConfigSet(ctxb, "replica-read-only", "no")
 	w.asked = time.Time{}
 	wantHealth(t, w, Health{RunID: first, Refuses: "READONLY"})
-	db.SlaveOf(ctxb, "no", "one")
+	db.ReplicaOf(ctxb, "no", "one")
 	w.asked = time.Time{}
 	wantHealth(t, w, Health{RunID: first})
 

@@ -188,11 +188,11 @@ func TestCacheChangesThatAreRefused(t *testing.T) {
 	if n := db.DBSize(t.Context()).Val(); n != 2 {
 		t.Errorf("refusing has left %d keys of 2", n)
 	}
-	if err := db.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := db.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.refused(t, "the server at "+spare.Addr()+" is a replica: add the server that takes writes", "add", "c2", spare.Addr(), "--flush")
-	if err := db.SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+	if err := db.ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.cache(t, "add", "c2", spare.Addr(), "--flush", "--wait", "--wait-limit=2m"); got.code != 0 {
