@@ -110,7 +110,7 @@ func TestMotionOfFlappingServers(t *testing.T) {
 	}
 	healed := time.Now()
 	for _, s := range c.Sidecars {
-		eventually(t, 40*time.Second, "all servers active on "+s.Name, func() bool {
+		eventually(t, 2*time.Minute, "all servers active on "+s.Name, func() bool {
 			r, err := ringOf(s)
 			if err != nil {
 				return false

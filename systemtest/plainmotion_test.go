@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"ringside/internal/localcluster"
 )
 
 // sample is a plain key of one type, how it is made, and how it is read.
@@ -235,7 +237,7 @@ func (p *plainKeys) check(t *testing.T, when string) {
 // reads an older value than the last acknowledged one, no counter loses a step, and nothing that was deleted comes back.
 func TestMotionKeepsPlainKeys(t *testing.T) {
 	const n = 100_000
-	c := own(t, nil)
+	c := own(t, func(o *localcluster.Options) { o.Config = patient })
 	p := newPlainKeys(t, c, n)
 	p.run(t)
 	time.Sleep(time.Second)
