@@ -164,12 +164,14 @@ func (b *batcher) fly(batch []*load, keys int) {
 		b.pool.admission.shedLate(len(batch))
 		err = b.late()
 	}
+	if hasSession {
+		b.pool.timings.batch.Observe(float64(keys))
+	}
 	sent()
 	b.mu.Lock()
 	b.flying--
 	b.launch()
 	b.mu.Unlock()
-	b.pool.timings.batch.Observe(float64(keys))
 	for _, l := range batch {
 		if l.view, l.err = view, err; err == nil {
 			l.rows, rows = rows[:len(l.keys):len(l.keys)], rows[len(l.keys):]
