@@ -43,3 +43,19 @@ func (e *Elements) Next() ([]byte, bool) {
 	e.left--
 	return element, true
 }
+
+// ArrayHeader reads the first line of an array: how many elements follow, and where they begin. Next is 0 when head is not an array with
+// elements or its first line is not there as a whole.
+func ArrayHeader(head []byte) (count, next int) {
+	if KindOf(head) != KindArray {
+		return 0, 0
+	}
+	n, next, ok := frameHeader(head[:min(len(head), maxHeader)])
+	if !ok || n <= 0 {
+		return 0, 0
+	}
+	return n, next
+}
+
+// maxHeader is longer than the first line of any aggregate.
+const maxHeader = 32

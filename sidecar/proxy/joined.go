@@ -100,31 +100,22 @@ func (s *Server) deleteRow(ctx context.Context, key keyspace.Key) Row {
 
 // sortOut gives each row of an MGET the entry that its server had.
 func (w *worker) sortOut(j *join) {
-	elements, err := j.elements()
-	if err != nil {
-		j.fail(err)
-		return
-	}
+	walk := newWalk(j)
 	rows := j.rows
-	for i, part := range j.part {
-		isRow := len(rows) > 0 && rows[0].index == i
-		var frame []byte
-		if part != rowKey && j.frames[part] != nil {
-			var ok bool
-			if frame, ok = elements[part].Next(); !ok {
-				j.fail(errStrangeReply)
-				return
-			}
+	for i := range j.part {
+		element := walk.next()
+		if len(rows) == 0 {
+			return
 		}
-		if !isRow {
+		if rows[0].index != i {
 			continue
 		}
 		row := &rows[0]
 		rows = rows[1:]
-		if frame == nil || row.distrusted {
+		if element == nil || row.distrusted {
 			continue
 		}
-		if body, ok := resp.BulkOf(frame); ok {
+		if body, ok := resp.BulkOf(element); ok {
 			row.entry = body
 			kind := cache.Kind(body)
 			row.usable = kind == cache.KindValue || kind == cache.KindAbsent
@@ -133,20 +124,6 @@ func (w *worker) sortOut(j *join) {
 			}
 		}
 	}
-}
-
-func (j *join) elements() ([]resp.Elements, error) {
-	elements := make([]resp.Elements, len(j.frames))
-	for i, f := range j.frames {
-		if f == nil {
-			continue // the server could not be asked; it held rows only
-		}
-		var ok bool
-		if elements[i], ok = resp.ElementsOf(f); !ok {
-			return nil, errStrangeReply
-		}
-	}
-	return elements, nil
 }
 
 // endJoin makes the one reply.
@@ -176,30 +153,41 @@ func (w *worker) endJoin(r *request) {
 	w.trimScratch()
 }
 
-// endValues answers an MGET. A long reply is made in a buffer of the right size that is then the client's, so that it is copied once.
+// endValues answers an MGET. A long reply is put together where it is sent from, if its turn has come: copied once, and into buffers that are
+// there already.
 func (w *worker) endValues(r *request) {
-	j := r.join
+	j, cl := r.join, r.client
+	defer func() { w.spare.put(j.parts) }()
 	size := j.size()
-	if size <= keepScratch {
-		reply, err := j.appendValues(w.scratch[:0])
-		if err != nil {
-			w.fail(r, err)
-			return
-		}
-		w.scratch = reply
-		w.finish(r, reply)
+	switch {
+	case size <= keepScratch:
+		w.scratch = w.scratch[:0]
+		j.eachValue(func(value []byte) { w.scratch = append(w.scratch, value...) })
+		w.finish(r, w.scratch)
 		w.trimScratch()
-		return
+	case cl != nil && cl.head == r:
+		w.stats.observe(r, w.now)
+		out := cl.conn.Out(outBatch)
+		j.eachValue(func(value []byte) {
+			if cap(out)-len(out) < len(value) {
+				cl.conn.SetOut(out)
+				out = cl.conn.Out(max(outBatch, len(value)))
+			}
+			out = append(out, value...)
+		})
+		cl.conn.SetOut(out)
+		cl.advance()
+	default:
+		reply := make([]byte, 0, size)
+		j.eachValue(func(value []byte) { reply = append(reply, value...) })
+		w.finishOwned(r, reply)
 	}
-	reply, err := j.appendValues(make([]byte, 0, size))
-	if err != nil {
-		w.fail(r, err)
-		return
-	}
-	w.finishOwned(r, reply)
 }
 
-// finishOwned completes r, which writes no row, with a reply that nobody else uses any more.
+// outBatch is how much of a long reply is put together at a time.
+const outBatch = 64 << 10
+
+// finishOwned completes r, whose turn has not come and which writes no row, with a reply that nobody else uses any more.
 func (w *worker) finishOwned(r *request, reply []byte) {
 	cl := r.client
 	if cl == nil {
@@ -207,21 +195,16 @@ func (w *worker) finishOwned(r *request, reply []byte) {
 		return
 	}
 	w.stats.observe(r, w.now)
-	if cl.head != r {
-		r.reply, r.done = reply, true
-		cl.held += len(reply)
-		cl.checkOutput()
-		return
-	}
-	cl.conn.WriteOwned(reply)
-	cl.advance()
+	r.reply, r.done = reply, true
+	cl.held += len(reply)
+	cl.checkOutput()
 }
 
 // size is about how long the reply of an MGET is.
 func (j *join) size() int {
 	n := bulkFraming
-	for _, f := range j.frames {
-		n += len(f)
+	for i := range j.parts {
+		n += len(j.parts[i].values)
 	}
 	for i := range j.rows {
 		n += len(j.rows[i].row.Body) + bulkFraming
@@ -229,24 +212,16 @@ func (j *join) size() int {
 	return n
 }
 
-// appendValues puts the values of an MGET in the order of its keys.
-func (j *join) appendValues(dst []byte) ([]byte, error) {
-	elements, err := j.elements()
-	if err != nil {
-		return nil, err
-	}
-	dst = resp.AppendArray(dst, len(j.part))
+// eachValue goes through the reply of an MGET: its header, then the values in the order of its keys. What it yields is good for that call.
+func (j *join) eachValue(yield func([]byte)) {
+	walk := newWalk(j)
+	scratch := resp.AppendArray(nil, len(j.part))
+	yield(scratch)
 	rows := j.rows
-	for i, part := range j.part {
-		var frame []byte
-		if part != rowKey && j.frames[part] != nil {
-			var ok bool
-			if frame, ok = elements[part].Next(); !ok {
-				return nil, errStrangeReply
-			}
-		}
+	for i := range j.part {
+		element := walk.next()
 		if len(rows) == 0 || rows[0].index != i {
-			dst = append(dst, frame...)
+			yield(element)
 			continue
 		}
 		row := &rows[0]
@@ -258,7 +233,7 @@ func (j *join) appendValues(dst []byte) ([]byte, error) {
 				body = cache.Body(row.entry)
 			}
 		}
-		dst = renderRow(dst, j.proto, readGet, row.key.Keyspace, nil, found, body)
+		scratch = renderRow(scratch[:0], j.proto, readGet, row.key.Keyspace, nil, found, body)
+		yield(scratch)
 	}
-	return dst, nil
 }

@@ -46,7 +46,7 @@ func (g *groups) add(u *upstream, name []byte) int32 {
 // done empties g once its command has been dealt with. The names alias the client's input, which must not be kept alive by them, and
 // the lists that a large command has left are let go.
 func (g *groups) done() {
-	const keep = 1024
+	const keep = 16 << 10
 	if len(g.of) > keep {
 		*g = groups{}
 		return
@@ -77,11 +77,11 @@ type join struct {
 	err     error
 	sum     int64
 
-	part   []int32  // joinValues: by key, the part that brings its value; rowKey: rows has it
-	frames [][]byte // joinValues: the parts
-	rows   []joinRow
-	write  bool
-	named  map[string]bool // the keys of rows, once somebody asks for more than a few
+	part  []int32 // joinValues: by key, the part that brings its value; rowKey: rows has it
+	parts []gathered
+	rows  []joinRow
+	write bool
+	named map[string]bool // the keys of rows, once somebody asks for more than a few
 }
 
 // joinRow is one row of a join.
@@ -89,7 +89,7 @@ type joinRow struct {
 	index  int // of the key
 	key    keyspace.Key
 	at     entryAt // MGET: where its entry was asked for
-	entry  []byte  // MGET: what the cache had; aliases a frame
+	entry  []byte  // MGET: what the cache had; aliases a part
 	usable bool
 	row    Row
 
@@ -152,7 +152,10 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 		w.pass(cl, c, cmd, g.each[0].upstream)
 		return true
 	}
-	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), frames: make([][]byte, len(g.each))}
+	j := &join{kind: joinValues, proto: cl.proto, rows: rows, part: append([]int32(nil), g.of...), parts: make([]gathered, len(g.each))}
+	for i := range g.each {
+		j.parts[i].left = len(g.each[i].names)
+	}
 	w.sendParts(cl, c, j, "MGET")
 	return true
 }
@@ -268,15 +271,14 @@ func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
 }
 
 // joinReplied takes one part's reply.
-func (w *worker) joinReplied(u *upstream, r *request, part int32, frame []byte) {
+func (w *worker) joinReplied(r *request, frame []byte) {
 	j := r.join
 	j.waiting--
 	switch {
 	case frame[0] == '-':
 		j.fail(resp.Refusal(bytes.TrimRight(frame[1:], "\r\n")))
 	case j.kind == joinValues:
-		j.frames[part] = bytes.Clone(frame)
-		w.judge(j, u, part)
+		j.fail(errStrangeReply) // what is expected has been gathered
 	case j.kind == joinSum:
 		n, ok := resp.IntOf(frame)
 		if !ok {
@@ -295,6 +297,9 @@ func (w *worker) joinRefused(r *request, part int32, err error) {
 	j.waiting--
 	if j.kind != joinValues || j.holdsPlain(part) {
 		j.fail(err)
+	}
+	if j.kind == joinValues {
+		j.parts[part] = gathered{} // what came of it was not judged
 	}
 	if j.waiting == 0 {
 		w.joined(r)

@@ -40,6 +40,8 @@ type upstream struct {
 	clientID int64  // of a client's own connection: what the server calls it
 	// relayLeft is how much is still to come of the value that is being passed on in pieces, to the request of the oldest call.
 	relayLeft int
+	// gathering: the reply to the oldest call, a part of an MGET's, is being taken apart as it comes.
+	gathering bool
 	timer     *evloop.Timer // runs while calls wait
 	runID     string        // of the server at the other end; empty until it has said
 	pause     time.Duration // before the next attempt to connect
@@ -198,6 +200,25 @@ func (u *upstream) OnData(c *evloop.Conn, in []byte) int {
 			}
 			continue
 		}
+		if u.gathering {
+			n, err := u.gather(in[consumed:])
+			consumed += n
+			if err != nil {
+				c.Close(err)
+				return consumed
+			}
+			if u.gathering {
+				c.Want(u.scanner.Want())
+				return consumed
+			}
+			continue
+		}
+		if in[consumed] == '*' {
+			if n := u.beginGather(in[consumed:]); n > 0 {
+				consumed += n
+				continue
+			}
+		}
 		n, err := u.scanner.Next(in[consumed:])
 		if err != nil {
 			c.Close(err)
@@ -278,6 +299,7 @@ func (u *upstream) lost(err error) {
 		u.relayLeft = 0
 		u.worker.cutRelayed(failed.pop().request)
 	}
+	u.gathering = false
 	u.conn, u.dialing, u.runID, u.calls, u.lastErr = nil, false, "", callQueue{}, err
 	u.ready, u.early, u.waiting, u.called, u.clientID, u.polling = false, nil, callQueue{}, "", 0, false
 	if u.timer != nil {

@@ -35,6 +35,7 @@ type worker struct {
 	key          keyspace.Key // of the command being dispatched
 	positions    []int        // of keys in it
 	groups       groups       // of its keys by server
+	spare        spareParts
 
 	gate       *gate // while plain keys are handed over; nil: none are
 	lost       lost
@@ -181,7 +182,7 @@ func (w *worker) replied(u *upstream, c call, frame []byte) {
 	case kindRow:
 		w.rowReplied(u, r, c.part, frame)
 	case kindJoin:
-		w.joinReplied(u, r, c.part, frame)
+		w.joinReplied(r, frame)
 	case kindTask:
 		r.task.replied(w, u, c.part, frame)
 	default:
