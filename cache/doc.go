@@ -10,6 +10,7 @@
 //	reader   ask      SET name lease NX GET PX     what is there; a lease of ours if nothing was
 //	         fill     lease -> value or absence    only if our lease is still there
 //	         release  lease -> nothing             only if our lease is still there
+//	         await    lease -> the same, awaited   whoever takes that away tells those who wait for it (listener.go)
 //	         hand     (on the row's former server) gives value or absence to the reader whose lease is on the new one
 //	writer   poison   anything -> poison           before the transaction commits; poison of other writers stays beside ours
 //	         clean    anything -> nothing          after it committed, before it is acknowledged; poison of other writers stays

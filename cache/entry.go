@@ -17,7 +17,7 @@ import (
 //	  10..17     soft expiry, likewise: from then on a reader may refresh the entry early
 //	  18..       value: the row's JSON; absent: nothing
 //	lease:
-//	  2..17      token
+//	  2..17      token; the highest bit of byte 10 says that readers wait for the end of the lease (listener.go)
 //	poison, for each writer (at least one; scripts.go makes and reads these):
 //	  +0..15     token; zero stands for writers that there was no room for
 //	  +16..23    when the writer's poison ends, milliseconds since 1970 by the clock of the cache server, big endian

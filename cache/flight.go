@@ -2,8 +2,8 @@ package cache
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,7 +40,15 @@ type flight struct {
 	asked     asked
 	asOf      uint64 // the last step
 	waiting   bool   // it has waited for somebody else's fill
+	overslept bool   // nobody told it that the fill was over
 	discarded bool
+
+	// While it waits for the end of a lease:
+	listening bool            // it will be told
+	channel   string          // on which
+	ends      time.Time       // when the lease expires
+	signal    chan<- struct{} // capacity 1: how the goroutine that flies it is told to look
+	told      atomic.Bool     // it has been; set by the listener
 }
 
 type waiter struct {
@@ -50,12 +58,6 @@ type waiter struct {
 }
 
 func (f *flight) item() *Item { return &f.lead.call.items[f.lead.idx] }
-
-// The pauses between two asks while somebody else fills the entry.
-const (
-	firstPause = 2 * time.Millisecond
-	lastPause  = 25 * time.Millisecond
-)
 
 // fly brings a group of flights home, which share the call that leads them.
 func (c *Cache) fly(group []*flight) {
@@ -67,17 +69,19 @@ func (c *Cache) fly(group []*flight) {
 	var bringing sync.WaitGroup
 	defer bringing.Wait()
 
-	waitUntil := time.Now().Add(c.cfg.LeaseWait)
-	pause := firstPause
+	waits := newWaits(time.Now().Add(c.cfg.LeaseWait))
 	for len(group) > 0 {
 		c.ask(ctx, group)
 		var load, carry, discard, wait []*flight
-		waited := !time.Now().Before(waitUntil)
+		waited := waits.over()
 		for _, f := range group {
 			f.asked.waited, f.asked.discarded = waited, f.discarded
 			switch onAsk(f.asked) {
 			case actServe:
 				c.metrics.hits.Inc()
+				if f.overslept {
+					c.metrics.wakesLost.Inc()
+				}
 				v := Value{Source: Hit}
 				if f.asked.kind == KindValue {
 					v.Found, v.Body = true, Body(f.reply)
@@ -118,11 +122,12 @@ func (c *Cache) fly(group []*flight) {
 				}
 			})
 		}
-		if len(discard) == 0 && len(wait) > 0 {
-			sleep(ctx, min(pause/2+rand.N(pause), time.Until(waitUntil)))
-			pause = min(2*pause, lastPause)
+		if len(wait) > 0 {
+			c.await(ctx, waits, wait)
 		}
-		group = append(wait, discard...)
+		if group = discard; len(group) == 0 && len(waits.flights) > 0 {
+			group = c.next(ctx, waits)
+		}
 	}
 }
 
@@ -228,7 +233,7 @@ func (c *Cache) land(f *flight, r Result, asOf uint64) {
 		return
 	}
 	c.metrics.rereads.Add(float64(len(late)))
-	f.lead, f.reply, f.lease, f.waiting, f.discarded = late[0], nil, nil, false, false
+	f.lead, f.reply, f.lease, f.waiting, f.overslept, f.discarded = late[0], nil, nil, false, false, false
 	c.flying.Add(1)
 	go c.fly([]*flight{f})
 }

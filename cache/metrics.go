@@ -8,6 +8,8 @@ type metrics struct {
 	fills, fillsRefused, released       prometheus.Counter
 	poisonSeen, crowded, malformed      prometheus.Counter
 	leaseWaits, leaseWaitsOver          prometheus.Counter
+	woken, wakesLost, polled            prometheus.Counter
+	waiting                             prometheus.Gauge
 	carried, carryMisses, carryRefused  prometheus.Counter
 	loads, loadErrors                   prometheus.Counter
 	writes, writesFailed, writesUnknown prometheus.Counter
@@ -20,7 +22,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reg.MustRegister(c)
 		return c
 	}
+	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ringside_cache_lease_waiting", Help: "Reads that wait for another sidecar's fill now."})
+	reg.MustRegister(waiting)
 	return &metrics{
+		waiting:        waiting,
 		hits:           counter("hits_total", "Reads off the event loop that found a value or an absence."),
 		misses:         counter("misses_total", "Reads that found nothing and got the lease."),
 		coalesced:      counter("coalesced_total", "Reads that joined another read of the same row in this sidecar."),
@@ -33,6 +38,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		malformed:      counter("malformed_entries_total", "Entries found that were not written by this format; they are deleted."),
 		leaseWaits:     counter("lease_waits_total", "Reads that waited for another sidecar's fill."),
 		leaseWaitsOver: counter("lease_waits_timed_out_total", "Reads whose wait for another sidecar's fill was in vain."),
+		woken:          counter("wakes_total", "Waits for another sidecar's fill that ended with the cache server's word that it was over."),
+		wakesLost:      counter("wakes_lost_total", "Waits whose time ran out though the fill had been made: the word of it was lost."),
+		polled:         counter("lease_polls_total", "Waits in which the cache server could not be listened to and had to be asked again and again."),
 		carried:        counter("carried_total", "Entries taken over from the server that held them before a change of the ring."),
 		carryMisses:    counter("carry_misses_total", "Entries that were to be taken over and were not there, or not to be had."),
 		carryRefused:   counter("carry_refused_total", "Entries that the former server did not give away because it is closed for the change."),

@@ -307,18 +307,23 @@ func TestEndedContextFailsOnlyWhatIsMissing(t *testing.T) {
 func TestWaitingForOthersGoesOnBesideALoad(t *testing.T) {
 	r := realredis.T(t)
 	cfg := testConfig()
-	cfg.LeaseWait = 2 * time.Second
+	cfg.LeaseWait = time.Minute
+	cfg.ReadTimeout = 2 * time.Minute
 	s, db := newSidecar(t, cfg, r), admin(t, r)
 	theirs := Ref{Server: "c1", Name: "rs:1.0:theirs"}
-	db.Set(ctxb, theirs.Name, AppendLease(nil, Token{9}), aMinute)
+	lease := AppendLease(nil, Token{9})
+	db.Set(ctxb, theirs.Name, lease, aMinute)
 	items := []Item{{Ref: Ref{Server: "c1", Name: "rs:1.0:ours"}, TTL: aMinute}, {Ref: theirs, TTL: aMinute}}
 	results := s.ReadMany(ctxb, items, func(_ context.Context, idx []int) ([]Loaded, error) {
 		if len(idx) != 1 || idx[0] != 0 {
 			t.Errorf("asked for %v", idx)
 		}
 		now := time.Now()
-		db.Set(ctxb, theirs.Name, AppendValue(nil, now, now, []byte("theirs")), aMinute)
-		for end := now.Add(time.Second); testutil.ToFloat64(s.metrics.hits) == 0; time.Sleep(time.Millisecond) {
+		err := db.Eval(ctxb, s.scripts.fill.source, []string{theirs.Name}, lease, AppendValue(nil, now, now, []byte("theirs")), 60000, awaited(lease)).Err()
+		if err != nil {
+			t.Error(err)
+		}
+		for end := now.Add(30 * time.Second); testutil.ToFloat64(s.metrics.hits) == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Error("the other item is not there while this one is loaded")
 				break

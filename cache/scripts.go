@@ -16,8 +16,9 @@ func newScript(source string) *script {
 // scripts are the steps that look before they act. Each takes an entry's name as its first key. Those that change something read no more of a
 // value than they compare, and none of those fails on a key of another type.
 type scripts struct {
-	fill    *script // ARGV: our lease, the entry, its life in ms. 1: done, 0: our lease is gone
-	release *script // ARGV: our lease. 1: done, 0: it is gone
+	fill    *script // ARGV: our lease, the entry, its life in ms, our lease awaited. 1: done, 0: our lease is gone
+	release *script // ARGV: our lease, the same awaited. 1: done, 0: it is gone
+	await   *script // ARGV: somebody's lease, the same awaited. The ms that it has left, now that it says that readers wait; 0: it is gone
 	poison  *script // ARGV: our token, our life in ms, the most writers. 1: done, 2: done, and there were so many that some were merged
 	clean   *script // ARGV: our token. 1: deleted, 0: nothing was there, 2: what is left is other writers' poison
 	lift    *script // ARGV: our token. 1: deleted, 0: we are not there, 2: what is left is other writers' poison
@@ -27,15 +28,30 @@ type scripts struct {
 
 func newScripts() scripts {
 	return scripts{
-		fill: newScript(`
+		fill: newScript(tell + `
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1]) ~= ARGV[1] then return 0 end
+local lease = redis.call('GETRANGE', KEYS[1], 0, 18)
+if lease ~= ARGV[1] and lease ~= ARGV[4] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+tell(lease)
 return 1`),
-		release: newScript(`
+		release: newScript(tell + `
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])`),
+local lease = redis.call('GETRANGE', KEYS[1], 0, 18)
+if lease ~= ARGV[1] and lease ~= ARGV[2] then return 0 end
+redis.call('DEL', KEYS[1])
+tell(lease)
+return 1`),
+		await: newScript(`
+if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
+local lease = redis.call('GETRANGE', KEYS[1], 0, 18)
+if lease ~= ARGV[2] then
+  if lease ~= ARGV[1] then return 0 end
+  redis.call('SETRANGE', KEYS[1], 0, ARGV[2]) -- which leaves it its time
+end
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 then return 86400000 end -- none of ours
+return math.max(left, 1)`),
 		poison: newScript(writers + `
 local list, last = others()
 local answer = 1
@@ -69,19 +85,35 @@ return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}`),
 	}
 }
 
+// tell is the part of scripts that take a lease away, which tells the readers that wait for it: only then anything is published. Where the user may not
+// publish, nobody has been able to listen either.
+const tell = `
+local function tell(lease)
+  if #lease == 18 and string.sub(lease, 1, 2) == 'L\1' and string.byte(lease, 11) >= 128 then
+    redis.pcall('PUBLISH', '` + wakePrefix + `' .. string.sub(lease, 3), '')
+  end
+end
+`
+
 // writers is how the scripts of writers begin. The time is the server's own, so that no clocks of sidecars are compared; it is that by
 // which Redis expires the entry itself.
-const writers = `
+const writers = tell + `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function expiry(writer) return (struct.unpack('>I8', writer, 17)) end
 
+local lease = '' -- that is there, if it is one
+
 -- others returns the writers in the poison whose time is not over, without us, the latest of their times, and whether we are there.
 local function others()
   local list, last, found = {}, now, false
   if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return list, last, found end
-  if redis.call('GETRANGE', KEYS[1], 0, 1) ~= 'P\1' then return list, last, found end
+  local head = redis.call('GETRANGE', KEYS[1], 0, 18)
+  if string.sub(head, 1, 2) ~= 'P\1' then
+    lease = head
+    return list, last, found
+  end
   local entry = redis.call('GET', KEYS[1])
   if #entry % 24 ~= 2 then return list, last, found end
   for at = 3, #entry, 24 do
@@ -98,12 +130,16 @@ end
 
 local function put(list, last)
   redis.call('SET', KEYS[1], 'P\1' .. table.concat(list), 'PXAT', last)
+  tell(lease)
 end
 
 -- leave leaves nothing but these writers. It deletes first, because Redis lets a script that has freed memory go on when it is full.
 local function leave(list, last)
   local deleted = redis.call('DEL', KEYS[1])
-  if #list == 0 then return deleted end
+  if #list == 0 then
+    tell(lease)
+    return deleted
+  end
   put(list, last)
   return 2
 end

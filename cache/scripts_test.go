@@ -29,6 +29,8 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 		"absent":         string(AppendAbsent(nil, now, now)),
 		"our lease":      string(AppendLease(nil, ours)),
 		"their lease":    string(AppendLease(nil, theirs)),
+		"ours awaited":   string(awaited(AppendLease(nil, ours))),
+		"theirs awaited": string(awaited(AppendLease(nil, theirs))),
 		"our poison":     poison(Writer{ours, soon}),
 		"their poison":   poison(Writer{theirs, soon}),
 		"both poisons":   poison(Writer{theirs, soon}, Writer{ours, late}, Writer{Token{3}, late}),
@@ -48,8 +50,12 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 		args   []any
 		after  map[string]string // what is there afterwards; default is what stands under ""
 	}{
-		{"fill", s.scripts.fill, []any{AppendLease(nil, ours), fill, 60000}, map[string]string{"": keeps, "our lease": fill}},
-		{"release", s.scripts.release, []any{AppendLease(nil, ours)}, map[string]string{"": keeps, "our lease": ""}},
+		{"fill", s.scripts.fill, []any{AppendLease(nil, ours), fill, 60000, awaited(AppendLease(nil, ours))},
+			map[string]string{"": keeps, "our lease": fill, "ours awaited": fill}},
+		{"release", s.scripts.release, []any{AppendLease(nil, ours), awaited(AppendLease(nil, ours))},
+			map[string]string{"": keeps, "our lease": "", "ours awaited": ""}},
+		{"await", s.scripts.await, []any{AppendLease(nil, theirs), awaited(AppendLease(nil, theirs))},
+			map[string]string{"": keeps, "their lease": string(awaited(AppendLease(nil, theirs)))}},
 		{"lift", s.scripts.lift, []any{ours[:]}, map[string]string{"": keeps, "our poison": "", "ours after old": "",
 			"both poisons": poison(Writer{theirs, soon}, Writer{Token{3}, late})}},
 		{"clean", s.scripts.clean, []any{ours[:]}, map[string]string{"": "", "their poison": keeps,
@@ -91,7 +97,10 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 				if err != nil || got != want {
 					t.Fatalf("%q became %q (%v, answer %d), want %q", before, got, err, n, want)
 				}
-				if deleted := got == "" && before != ""; tc.name != "fill" && deleted != (n == 1) {
+				if awaits := got == string(awaited(AppendLease(nil, theirs))); tc.name == "await" && awaits != (n > 0) {
+					t.Fatalf("answer %d, awaited %v", n, awaits)
+				}
+				if deleted := got == "" && before != ""; tc.name != "fill" && tc.name != "await" && deleted != (n == 1) {
 					t.Fatalf("answer %d, deleted %v", n, deleted)
 				}
 				if filled := got == fill; tc.name == "fill" && filled != (n == 1) {

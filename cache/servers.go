@@ -39,11 +39,12 @@ type Servers struct {
 
 // server is one configuration of one cache server. It is replaced whole; whoever still works on it keeps it open.
 type server struct {
-	cfg     ServerConfig
-	client  *redis.Client
-	gate    gate
-	users   int
-	retired bool
+	cfg      ServerConfig
+	client   *redis.Client
+	listener *listener
+	gate     gate
+	users    int
+	retired  bool
 }
 
 // NewServers returns Servers without any server; see Apply.
@@ -188,6 +189,7 @@ func (s *Servers) retire(srv *server) {
 
 func (s *Servers) closeUnused(srv *server) {
 	if srv.retired && srv.users == 0 {
+		srv.listener.retire()
 		if err := srv.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 			s.log.Warn("closing connections to a cache server", "server", srv.cfg.Name, "error", err)
 		}
@@ -197,7 +199,8 @@ func (s *Servers) closeUnused(srv *server) {
 func (s *Servers) open(c ServerConfig) *server {
 	o := s.options(c)
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return s.check(ctx, cn, c) }
-	return &server{cfg: c, client: redis.NewClient(o), gate: gate{min: s.cfg.RetryMin, max: s.cfg.RetryMax}}
+	client := redis.NewClient(o)
+	return &server{cfg: c, client: client, listener: newListener(client, s.cfg.IdleTimeout), gate: gate{min: s.cfg.RetryMin, max: s.cfg.RetryMax}}
 }
 
 // check refuses a connection to any process but the one named.

@@ -97,14 +97,14 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 		case endFill:
 			ttl, soft := c.lives(f.item().TTL)
 			entry := AppendValue(make([]byte, 0, HeaderSize+len(e.loaded.Body)), now, now.Add(soft), e.loaded.Body)
-			st.args = []any{f.lease, entry, ttl.Milliseconds()}
+			st.args = []any{f.lease, entry, ttl.Milliseconds(), awaited(f.lease)}
 		case endAbsent:
 			ttl, soft := c.lives(f.item().NegTTL)
-			st.args = []any{f.lease, AppendAbsent(make([]byte, 0, HeaderSize), now, now.Add(soft)), ttl.Milliseconds()}
+			st.args = []any{f.lease, AppendAbsent(make([]byte, 0, HeaderSize), now, now.Add(soft)), ttl.Milliseconds(), awaited(f.lease)}
 		case endCarry:
-			st.args = []any{f.lease, e.entry, e.life.Milliseconds()}
+			st.args = []any{f.lease, e.entry, e.life.Milliseconds(), awaited(f.lease)}
 		case endRelease:
-			st.script, st.args = c.scripts.release, []any{f.lease}
+			st.script, st.args = c.scripts.release, []any{f.lease, awaited(f.lease)}
 		}
 		steps[i] = st
 	}

@@ -220,10 +220,15 @@ func (w *worker) single(cl *client, c *command, cmd resp.Command) bool {
 
 // checkPlain refuses the names of our own entries: whoever could write them could make any row read as anything.
 func checkPlain(key []byte) error {
-	if len(key) >= len(cache.Prefix) && string(key[:len(cache.Prefix)]) == cache.Prefix {
+	if isOurs(key) {
 		return resp.Refusal("ERR keys that begin with " + cache.Prefix + " are ringside's own")
 	}
 	return nil
+}
+
+// isOurs reports whether the name of a key or a channel is one that sidecars use among themselves.
+func isOurs(name []byte) bool {
+	return len(name) >= len(cache.Prefix) && string(name[:len(cache.Prefix)]) == cache.Prefix
 }
 
 // together sends a command about several keys to the one server that owns them all. Keys of different vnodes are refused even if they

@@ -150,6 +150,9 @@ func (f *feed) pushed(frame []byte) {
 	for sc := range scope(scopes) {
 		switch string(word) {
 		case messageWords[sc]:
+			if sc == patternScope && isOurs(nextBulk(&elements)) {
+				return
+			}
 			f.hub.message(sc, name, frame)
 		case subscribeWords[sc]:
 			f.confirmed(sc, string(name))

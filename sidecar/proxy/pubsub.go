@@ -77,7 +77,9 @@ func (t *pubsubCall) replied(w *worker, _ *upstream, _ int32, frame []byte) {
 		t.count("", v.Int)
 	case t.names == nil:
 		for _, e := range v.Elems {
-			t.count(e.Text, 0)
+			if !isOurs([]byte(e.Text)) {
+				t.count(e.Text, 0)
+			}
 		}
 	default:
 		for i := 0; i+1 < len(v.Elems); i += 2 {

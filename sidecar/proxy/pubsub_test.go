@@ -133,6 +133,22 @@ func (w *wire) expectAnyOrder(replies ...string) {
 	}
 }
 
+// TestChannelsOfSidecarsAreHidden: those by which they tell each other of fills.
+func TestChannelsOfSidecarsAreHidden(t *testing.T) {
+	b := start(t, 1, nil)
+	w, other, direct, listening := b.dial(), b.dial(), dial(t, b.caches[0].Addr()), dial(t, b.caches[0].Addr())
+	listening.want("SUBSCRIBE rs:wake:x", event(2, "subscribe", "rs:wake:x", ":1"))
+	w.want("PSUBSCRIBE *", event(2, "psubscribe", "*", ":1"))
+	direct.want("PUBLISH rs:wake:x hint", ":2\r\n")
+	listening.expect(event(2, "message", "rs:wake:x", "hint"))
+	direct.want("PUBLISH news x", ":1\r\n")
+	w.expect(event(2, "pmessage", "*", "news", "x")) // and not what was published before it
+	other.want("PUBSUB CHANNELS", "*0\r\n")
+	for _, command := range []string{"SUBSCRIBE a rs:wake:x", "SSUBSCRIBE rs:x", "PUBLISH rs:wake:x y", "SPUBLISH rs:x y"} {
+		other.want(command, "-ERR channels that begin with rs: are ringside's own\r\n")
+	}
+}
+
 // TestManySubscribersShareAConnection: what a cache server sees does not grow with the clients.
 func TestManySubscribersShareAConnection(t *testing.T) {
 	b := start(t, 1, func(c *Config) { c.Loops = 1 })

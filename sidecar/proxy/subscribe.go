@@ -5,9 +5,13 @@ import (
 	"maps"
 	"slices"
 
+	"ringside/cache"
 	"ringside/resp"
 	"ringside/ring"
 )
+
+// errOurChannel refuses channels by which sidecars speak to each other. Patterns do not see them.
+const errOurChannel = resp.Refusal("ERR channels that begin with " + cache.Prefix + " are ringside's own")
 
 // subscriptions is what one client listens to.
 type subscriptions struct {
@@ -76,6 +80,9 @@ func subscribe(sc scope) handler {
 
 func (w *worker) subscribeOne(cl *client, sc scope, name string) (*topic, error) {
 	subs := &cl.session.subs
+	if sc != patternScope && isOurs([]byte(name)) {
+		return nil, errOurChannel
+	}
 	if limit := w.server.cfg.Subscriptions; subs.count() >= limit {
 		return nil, resp.Refusal(fmt.Sprintf("ERR too many subscriptions: one client may have %d", limit))
 	}
@@ -181,6 +188,10 @@ func appendSubscription(dst []byte, proto int, word string, name *string, count 
 
 // publish is PUBLISH and SPUBLISH: to the server that owns the channel, where all sidecars listen for it.
 func (w *worker) publish(cl *client, c *command, cmd resp.Command) bool {
+	if isOurs(cmd.Args[1]) {
+		cl.refuse(w, errOurChannel)
+		return true
+	}
 	_, u, err := w.owner(w.hasher.Vnode(ring.CacheKey(cmd.Args[1])), cl.proto)
 	if err != nil {
 		cl.refuse(w, err)

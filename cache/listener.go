@@ -1,0 +1,228 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A reader that meets somebody else's lease is told when it is gone. It listens to a channel of that lease's own, sets a bit in the lease that
+// says so (script await), and whoever takes away a lease with that bit, by a fill, a release or a write, publishes on the channel. Nothing is
+// published where nobody waits, and nobody listens before he has to wait.
+//
+// A message is a hint to ask again; nothing is concluded from it. One that is lost (the connection breaks, the lease expires or is evicted)
+// is made good by the end of the reader's time for waiting.
+
+// wakePrefix begins the names of those channels; the awaited token follows.
+const wakePrefix = Prefix + "wake:"
+
+// listenAgain is how long nobody tries to listen to a server after that has failed: readers ask again and again instead.
+const listenAgain = 5 * time.Second
+
+var errNotListening = errors.New("the cache server could not be listened to")
+
+// listener is the one connection by which this process listens to a cache server. It is opened when it is needed first, and closed when it has
+// not been for a while.
+type listener struct {
+	client *redis.Client
+	idle   time.Duration
+
+	// mu guards the following. It is held while something is sent, so that what is sent is in the order of the books.
+	mu      sync.Mutex
+	retired bool
+	conn    *redis.PubSub // nil: there is none
+	stop    context.CancelFunc
+	failed  time.Time // when it last could not be listened
+	topics  map[string]*topic
+}
+
+// topic is a channel.
+type topic struct {
+	owed    int           // confirmations that are still to come
+	ready   chan struct{} // closed with the last of them, or with the connection
+	waiters []*flight
+}
+
+func newListener(client *redis.Client, idle time.Duration) *listener {
+	return &listener{client: client, idle: idle, topics: make(map[string]*topic)}
+}
+
+// join has flights hear of the end of the leases that they have met. When it returns nil the server has confirmed that for all of them; after an
+// error none of them hears anything.
+func (l *listener) join(ctx context.Context, flights []*flight) error {
+	conn, ready, err := l.subscribe(ctx, flights)
+	for _, r := range ready {
+		select {
+		case <-r:
+		case <-ctx.Done():
+			l.drop(conn, true)
+			return context.Cause(ctx)
+		}
+	}
+	if err == nil && !l.has(conn) {
+		err = errNotListening
+	}
+	return err
+}
+
+// subscribe asks for the channels of flights, and returns what is closed when each is confirmed.
+func (l *listener) subscribe(ctx context.Context, flights []*flight) (*redis.PubSub, []<-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.retired || time.Since(l.failed) < listenAgain {
+		return nil, nil, errNotListening
+	}
+	opens := l.conn == nil
+	if opens {
+		living, stop := context.WithCancel(context.Background())
+		l.conn, l.stop = l.client.Subscribe(living), stop // it connects with the first channel
+	}
+	conn := l.conn
+	var ready []<-chan struct{}
+	var fresh []string
+	for _, f := range flights {
+		t := l.topics[f.channel]
+		if t == nil {
+			t = &topic{}
+			l.topics[f.channel] = t
+		}
+		if len(t.waiters) == 0 {
+			if t.owed++; t.owed == 1 {
+				t.ready = make(chan struct{})
+			}
+			fresh = append(fresh, f.channel)
+		}
+		t.waiters = append(t.waiters, f)
+		ready = append(ready, t.ready)
+	}
+	if len(fresh) > 0 {
+		if err := conn.Subscribe(ctx, fresh...); err != nil {
+			l.dropLocked(conn, true)
+			return nil, nil, err
+		}
+	}
+	if opens {
+		go l.listen(conn) // until the connection is dropped
+	}
+	return conn, ready, nil
+}
+
+// leave ends what join began.
+func (l *listener) leave(ctx context.Context, flights []*flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var gone []string
+	for _, f := range flights {
+		t := l.topics[f.channel]
+		if t == nil {
+			continue // the connection was dropped
+		}
+		t.waiters = slices.DeleteFunc(t.waiters, func(other *flight) bool { return other == f })
+		if len(t.waiters) == 0 {
+			gone = append(gone, f.channel)
+			if t.owed == 0 {
+				delete(l.topics, f.channel)
+			}
+		}
+	}
+	if len(gone) > 0 && l.conn != nil {
+		if err := l.conn.Unsubscribe(ctx, gone...); err != nil {
+			l.dropLocked(l.conn, true)
+		}
+	}
+}
+
+// listen hands out what the server says, until the connection ends or is not needed any more.
+func (l *listener) listen(conn *redis.PubSub) {
+	for {
+		said, err := conn.ReceiveTimeout(context.Background(), l.idle)
+		if err != nil {
+			timeout, ok := errors.AsType[net.Error](err)
+			l.drop(conn, !ok || !timeout.Timeout())
+			return
+		}
+		l.mu.Lock()
+		switch said := said.(type) {
+		case *redis.Subscription:
+			if said.Kind == "subscribe" && l.conn == conn {
+				l.confirmed(said.Channel)
+			}
+		case *redis.Message:
+			if t := l.topics[said.Channel]; t != nil && l.conn == conn {
+				t.wake()
+			}
+		}
+		l.mu.Unlock()
+	}
+}
+
+// confirmed needs mu.
+func (l *listener) confirmed(channel string) {
+	t := l.topics[channel]
+	if t == nil || t.owed == 0 {
+		return
+	}
+	if t.owed--; t.owed > 0 {
+		return // it was left and joined again: only the last confirmation counts
+	}
+	close(t.ready)
+	if len(t.waiters) == 0 {
+		delete(l.topics, channel)
+	}
+}
+
+// wake needs the listener's mu.
+func (t *topic) wake() {
+	for _, f := range t.waiters {
+		f.told.Store(true)
+		select {
+		case f.signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (l *listener) has(conn *redis.PubSub) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn == conn
+}
+
+// drop closes a connection. Who waits asks again, since nobody knows what was missed.
+func (l *listener) drop(conn *redis.PubSub, failed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropLocked(conn, failed)
+}
+
+func (l *listener) dropLocked(conn *redis.PubSub, failed bool) {
+	if l.conn != conn || conn == nil {
+		return
+	}
+	l.stop()
+	_ = conn.Close() // nobody is interested in how it ends
+	l.conn = nil
+	if failed && !l.retired {
+		l.failed = time.Now()
+	}
+	for _, t := range l.topics {
+		if t.owed > 0 {
+			close(t.ready)
+		}
+		t.wake()
+	}
+	clear(l.topics)
+}
+
+// retire closes it for good.
+func (l *listener) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retired = true
+	l.dropLocked(l.conn, false)
+}
