@@ -27,7 +27,7 @@ demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' 
 test: ## all tests, all but the searches with the race detector; TESTFLAGS='-run X' and so on
 	@scripts/setup race clients
 	$(GO) vet ./...
-	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache
+	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache ./shard
 	$(GO) test -timeout $(TIMEOUT) -run '^TestMotion' ./systemtest
 	@scripts/gotest -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 

@@ -7,4 +7,8 @@
 // ringside.owner; the view that its rows are governed by stands beside it, in ringside.view. A writer's transaction takes shared
 // advisory locks and then reads both; whoever changes either takes the same locks exclusively. A sidecar whose map is old is
 // therefore refused by the shard itself, however late it comes.
+//
+// Moving, likewise (NextMoveStep, MoveRow.After). Vnodes go from one shard to another in parts. What a shard keeps of a part is the state of its vnodes
+// there, and changes only by After; a driver decides by NextMoveStep from both. The destination's becoming owned is the only commit. The tests go through every order of
+// steps of drivers that die, are replaced and go on, writers, readers and an operator who calls it off.
 package shard
