@@ -274,10 +274,18 @@ func (w *rowWrite) once(ctx context.Context) error {
 	if err == nil {
 		return w.guard(ctx, p.shard, refs)
 	}
-	if _, refused := errors.AsType[*cache.ServerError](err); refused && w.hasMoved(&p) {
+	if refusedByServer(err) && w.hasMoved(&p) {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view} // the server has changed under the write, not failed
 	}
 	return err
+}
+
+// refusedByServer reports whether nothing was written because of a cache server. A write that could not be cleaned because of one is committed: it is never
+// tried again.
+func refusedByServer(err error) bool {
+	_, committed := errors.AsType[*cache.CleanError](err)
+	_, refused := errors.AsType[*cache.ServerError](err)
+	return refused && !committed
 }
 
 // hasMoved reports whether what a write acted by has been overtaken: the shard's view is another one, or the present topology does not have a
