@@ -7,14 +7,18 @@ TESTFLAGS   ?=
 TIMEOUT     ?= 10m
 # Tests that only compute, and for long: the race detector would multiply their time and has nothing to find in them.
 SEARCHES    ?= ^(TestFigures|TestSearch)
-# TestMotion* are the ring in motion under load. They come first, alone and without the detector, since they are about what happens in time.
+# TestMotion* are the ring in motion under load, TestProof* everything that fails under load. They come first, alone and without the detector, since they
+# are about what happens in time.
+TIMED       ?= ^Test(Motion|Proof)
+# How long make proof goes on: at least 2,000,000 checked reads and 100,000 writes are wanted.
+PROOF       ?= 10m
 FUZZTIME    ?= 30s
 BENCH       ?= .
 BENCHTIME   ?= 100ms
 SIDE        ?=
 ARGS        ?=
 
-.PHONY: build demo test vet lint fmt-check bench fuzz clean
+.PHONY: build demo test vet lint fmt-check bench proof fuzz clean
 
 build: ## bin/ringside, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.released=$(VERSION)' -o bin/ringside ./cmd/ringside
@@ -28,7 +32,7 @@ test: ## all tests, all but the searches with the race detector; TESTFLAGS='-run
 	@scripts/setup race clients
 	$(GO) vet ./...
 	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache ./shard
-	$(GO) test -timeout $(TIMEOUT) -run '^TestMotion' ./systemtest
+	$(GO) test -timeout $(TIMEOUT) -run '$(TIMED)' ./systemtest
 	@scripts/gotest -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 vet: # both systems: what the other one builds must compile here too
@@ -46,6 +50,10 @@ bench: ## BENCH='Lookup' chooses; then ringside beside twemproxy, SIDE='--only g
 	@scripts/setup bench
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) ./...
 	$(GO) run ./loadtest/sidebyside $(SIDE)
+
+proof: ## PROOF=10m of reads and writes of rows while everything fails, with every reply checked; RINGSIDE_SEED=1 repeats a schedule
+	@scripts/setup
+	RINGSIDE_PROOF=$(PROOF) $(GO) test -count=1 -timeout 0 -v -run '^TestProof$$' ./systemtest
 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/setup

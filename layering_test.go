@@ -60,6 +60,7 @@ func floors() map[string]place {
 		"examples/...": {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
 		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology"},
 			"it asks the real program from outside, and must not link what it tests"},
+		"systemtest/history": {beside, nil, "it must not share the mistakes of what it judges"},
 		"internal/localcluster": {beside, []string{"internal/childproc", "internal/realredis", "internal/realpg"},
 			"it runs the program from outside, as an operator would"},
 		"internal/childproc": {beside, nil, "it runs programs and knows none of them"},

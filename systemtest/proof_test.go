@@ -1,0 +1,143 @@
+//go:build !race
+
+package systemtest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ringside/internal/localcluster"
+	"ringside/systemtest/history"
+)
+
+// proofConfig is what the sidecars of a proof have beyond localcluster's own. A sidecar that cannot ask a shard refuses to use the cache for its rows: by
+// default it serves what is cached, since a shard that is down takes no writes; but here it is only the sidecar that is cut off, or was stopped.
+const proofConfig = "when_shard_unreachable: refuse\nverify_rate: 0\n"
+
+// proofLength is how long TestProof runs and how much it must have checked; RINGSIDE_PROOF asks for more.
+func proofLength(t *testing.T) (length time.Duration, long bool) {
+	t.Helper()
+	text := os.Getenv("RINGSIDE_PROOF")
+	if text == "" {
+		return 15 * time.Second, false
+	}
+	length, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("RINGSIDE_PROOF: %v", err)
+	}
+	return length, true
+}
+
+func proofSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano()) % 1_000_000
+	if text := os.Getenv("RINGSIDE_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("RINGSIDE_SEED=%d", seed)
+	return seed
+}
+
+// Guards P3, P4, P7 and P8 for any mixture of failures: clients read and write rows through three sidecars while Redis servers, PostgreSQL servers and
+// sidecars are killed, paused and started again and the ring changes, each on a schedule of its own that RINGSIDE_SEED repeats. All that clients saw is
+// recorded and compared, row by row, with what the shards say of the order of writes (package history). RINGSIDE_PROOF=10m is the long run.
+func TestProof(t *testing.T) {
+	length, long := proofLength(t)
+	p := newProof(t, own(t, func(o *localcluster.Options) {
+		o.Sidecars, o.Config = 3, proofConfig
+		o.Settings["track_commit_timestamp"] = "on"
+	}))
+	p.run()
+	s := startSchedule(p, proofSeed(t), everyLane)
+	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); {
+		time.Sleep(min(time.Until(end), 20*time.Second))
+		p.report(p.check())
+	}
+	s.end()
+	p.settle(long)
+	p.end()
+	if !t.Failed() {
+		p.finalReads()
+		p.report(p.check())
+	}
+	p.tell()
+	for _, line := range s.happened() {
+		t.Log(line)
+	}
+	reads, writes := 5000, 200 // on a machine that has much else to do
+	if long {
+		reads, writes = int(length.Seconds())*3300, int(length.Seconds())*100
+	}
+	if n := p.counted.reads.Load(); n < int64(reads) {
+		t.Errorf("%d reads were checked, at least %d should be", n, reads)
+	}
+	if n := p.counted.acknowledged.Load(); n < int64(writes) {
+		t.Errorf("%d writes were acknowledged, at least %d should be", n, writes)
+	}
+}
+
+// report fails the test for what is wrong, and says what happened around it.
+func (p *proof) report(found []history.Violation) {
+	p.t.Helper()
+	const most = 20
+	for i, v := range found {
+		if i == most {
+			p.t.Errorf("and %d more", len(found)-most)
+			break
+		}
+		p.t.Error(v, p.answers[v.Op.Mark])
+	}
+	if len(found) > 0 {
+		p.t.Log(strings.Join(p.journal.around(found[0].Op.End), "\n"))
+	}
+}
+
+// tell logs what was seen.
+func (p *proof) tell() {
+	p.t.Helper()
+	seconds := p.elapsed().Seconds()
+	p.t.Logf("%d reads (%.0f/s), %d writes acknowledged (%.0f/s), %d of unknown outcome, %d refused", p.counted.reads.Load(), float64(p.counted.reads.Load())/seconds,
+		p.counted.acknowledged.Load(), float64(p.counted.acknowledged.Load())/seconds, p.counted.unknown.Load(), p.counted.refused.Load())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, code := range slices.Sorted(maps.Keys(p.codes)) {
+		p.t.Logf("    %6d %s", p.codes[code], code)
+	}
+}
+
+// lane is one kind of failure, which comes again and again, one at a time.
+type lane struct {
+	name string
+	// rest is how long it rests on average between two.
+	rest time.Duration
+	// act lets one happen and be over. It returns what it was.
+	act func(s *schedule, rnd *rand.Rand) (string, error)
+}
+
+// everyLane is the full schedule.
+var everyLane = []lane{
+	{"redis", 3 * time.Second, (*schedule).hurtRedis},
+	{"shard", 4 * time.Second, (*schedule).hurtShard},
+	{"sidecar", 3 * time.Second, (*schedule).hurtSidecar},
+	{"ring", 2 * time.Second, (*schedule).changeRing},
+}
+
+// entry is one thing that happened.
+type entry struct {
+	from, to time.Duration
+	what     string
+}
+
+func (e entry) String() string {
+	return fmt.Sprintf("    %v to %v: %s", e.from.Round(time.Millisecond), e.to.Round(time.Millisecond), e.what)
+}
