@@ -16,6 +16,7 @@ FUZZTIME    ?= 30s
 BENCH       ?= .
 BENCHTIME   ?= 100ms
 SIDE        ?=
+COST        ?=
 ARGS        ?=
 
 .PHONY: build demo test vet lint fmt-check bench proof fuzz clean
@@ -46,10 +47,11 @@ lint: fmt-check vet
 fmt-check:
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
 
-bench: ## BENCH='Lookup' chooses; then ringside beside twemproxy, SIDE='--only get1 --rounds 9' and so on
+bench: ## BENCH='Lookup' chooses; then ringside beside twemproxy, SIDE='--only get1 --rounds 9', and beside PostgreSQL, COST='--only herd'
 	@scripts/setup bench
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) ./...
 	$(GO) run ./loadtest/sidebyside $(SIDE)
+	$(GO) run ./loadtest/rowcost $(COST)
 
 proof: ## PROOF=10m of reads and writes of rows while everything fails, with every reply checked; RINGSIDE_SEED=1 repeats a schedule
 	@scripts/setup

@@ -55,9 +55,12 @@ func floors() map[string]place {
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
 		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "internal/localcluster", "ring/simulate"}, serving...), "nothing imports a program"},
 		"loadtest":         {4, []string{"ring", "resp"}, "it looks from outside: it must be able to test another build, and must not share our mistakes"},
-		"loadtest/sidebyside": {4, []string{"resp", "internal/localcluster", "internal/childproc", "internal/realredis"},
+		"loadtest/sidebyside": {4, []string{"resp", "internal/localcluster", "internal/childproc", "internal/realredis", "loadtest/gauge"},
 			"it compares programs over the wire: it must be able to measure any build of them"},
-		"examples/...": {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
+		"loadtest/rowcost": {4, []string{"resp", "internal/localcluster", "internal/realpg", "loadtest/gauge"},
+			"it asks the program and PostgreSQL from outside: it must be able to measure any build"},
+		"loadtest/gauge": {beside, []string{"resp"}, "it measures from outside: it must not share our mistakes"},
+		"examples/...":   {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
 		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology"},
 			"it asks the real program from outside, and must not link what it tests"},
 		"systemtest/history": {beside, nil, "it must not share the mistakes of what it judges"},
@@ -83,7 +86,7 @@ func outsides() []outside {
 		"cmd/...", "loadtest", "loadtest/...", "examples/...",
 	}
 	return []outside{
-		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster"}, true,
+		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster", "loadtest/rowcost"}, true,
 			"PostgreSQL is spoken where rows, catalog, changes and moves are; others use those packages"},
 		{[]string{"github.com/hashicorp/memberlist/..."}, []string{"membership"}, false, "gossip stays behind membership"},
 		{[]string{"github.com/redis/go-redis/v9/..."}, []string{"cache", "sidecar/handover", "loadtest", "loadtest/...", "examples/..."}, true,

@@ -68,6 +68,29 @@ func TestFiftyColdReadersCostOneQuery(t *testing.T) {
 	}
 }
 
+// Guards P5: a herd on many cold rows at once, through both sidecars. The shards count statements, of which one may bring several rows; the sidecars
+// count the rows.
+func TestAHerdReadsEachColdRowOnce(t *testing.T) {
+	c := shared(t)
+	const readers, cold, most = 400, 20, 21 // 1.05 for each row
+	conns := make([]*wire, readers)
+	for i := range conns {
+		conns[i] = dial(t, c.Sidecars[i%2].Redis)
+	}
+	statements, rows := c.loads(t), c.rowsRead(t)
+	for i, reply := range askTogether(t, conns, func(i int) []string { return []string{"GET", fmt.Sprintf("user:%d", 3000+i/2%cold)} }) {
+		if want := fmt.Sprintf(`{"id":%d,`, 3000+i/2%cold); !strings.HasPrefix(reply, want) {
+			t.Fatalf("connection %d: %s", i, reply)
+		}
+	}
+	if n := c.loads(t) - statements; n < 1 || n > most {
+		t.Errorf("%d readers of %d cold rows made %d statements", readers, cold, n)
+	}
+	if n := c.rowsRead(t) - rows; n < cold || n > most {
+		t.Errorf("%d readers of %d cold rows asked the shards for %d", readers, cold, n)
+	}
+}
+
 // Guards P6: with three sidecars and 200 writers at once the shards never have more sessions than their budget, although nothing moves for
 // a while; all writers are answered.
 func TestSessionsStayWithinTheBudget(t *testing.T) {

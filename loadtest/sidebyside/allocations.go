@@ -7,12 +7,14 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"ringside/loadtest/gauge"
 )
 
 // allocations runs the proxy's own benchmarks, which measure inside the process what cannot be seen from outside. They are of this
 // source, whatever --ringside says.
-func allocations(ctx context.Context, r *rig) ([]figure, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkRequest$/^(plain_GET|plain_SET|row_hit)$", "-benchtime", strconv.Itoa(r.scaled(30_000))+"x",
+func allocations(ctx context.Context, r *rig) ([]gauge.Figure, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkRequest$/^(plain_GET|plain_SET|row_hit)$", "-benchtime", strconv.Itoa(r.o.Scaled(30_000))+"x",
 		"-benchmem", "ringside/sidecar/proxy")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -22,9 +24,9 @@ func allocations(ctx context.Context, r *rig) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []figure
+	var list []gauge.Figure
 	for _, b := range found {
-		list = append(list, judge("allocations per request, "+b.name, limit{exact: true}, []float64{b.count}, "%.0f bytes", b.bytes))
+		list = append(list, gauge.Judge("allocations per request, "+b.name, gauge.Limit{Exact: true}, []float64{b.count}, "%.0f bytes", b.bytes))
 	}
 	return list, nil
 }

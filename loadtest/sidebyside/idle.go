@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"ringside/loadtest/gauge"
 	"ringside/resp"
 )
 
@@ -20,7 +21,7 @@ const (
 
 // idleClients measures what a client costs that has asked once and then says nothing. Each proxy is a fresh one, so that no memory is
 // left over from other measures.
-func idleClients(ctx context.Context, r *rig) ([]figure, error) {
+func idleClients(ctx context.Context, r *rig) ([]gauge.Figure, error) {
 	mine, err := r.startRingside(ctx, "ringside", r.ringside, r.addrs(), "")
 	if err != nil {
 		return nil, err
@@ -40,8 +41,8 @@ func idleClients(ctx context.Context, r *rig) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []figure{
-		judge("KiB resident per idle client", limit{most: 2}, []float64{kib}, "%.2f : %.2f KiB", kib, rival),
+	return []gauge.Figure{
+		gauge.Judge("KiB resident per idle client", gauge.Limit{Most: 2}, []float64{kib}, "%.2f : %.2f KiB", kib, rival),
 	}, theirs.stop()
 }
 
@@ -52,19 +53,18 @@ func idleMemory(ctx context.Context, p *proxy) (float64, error) {
 		return 0, err
 	}
 	for range idleCount {
-		c, err := dial(ctx, p.addr)
+		c, err := gauge.Dial(ctx, p.addr)
 		if err != nil {
 			return 0, err
 		}
-		defer c.close()
+		defer c.Hangup()
 		// Without ask's buffers, of which there would be ten thousand.
-		if err := c.send(resp.AppendCommandString(nil, "GET", "nothing")); err != nil {
+		if err := c.Send(resp.AppendCommandString(nil, "GET", "nothing")); err != nil {
 			return 0, err
 		}
-		if err := c.expect([]byte("$-1\r\n")); err != nil {
+		if err := c.Expect([]byte("$-1\r\n")); err != nil {
 			return 0, err
 		}
-		c.out = nil
 	}
 	select {
 	case <-ctx.Done():

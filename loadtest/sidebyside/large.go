@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ringside/internal/childproc"
+	"ringside/loadtest/gauge"
 	"ringside/resp"
 )
 
@@ -20,7 +21,7 @@ const (
 )
 
 // largeValues compares GET of 1 MiB through both proxies.
-func largeValues(ctx context.Context, r *rig) ([]figure, error) {
+func largeValues(ctx context.Context, r *rig) ([]gauge.Figure, error) {
 	value := strings.Repeat("v", largeBytes)
 	var a, b turns
 	sides := []struct {
@@ -35,7 +36,7 @@ func largeValues(ctx context.Context, r *rig) ([]figure, error) {
 	for round := range 1 + r.o.Rounds {
 		for i := range sides {
 			side := sides[(i+round)%len(sides)]
-			t, err := largeTurn(ctx, side.proxy, r.scaled(largeClients*largeRequests)/largeClients, value)
+			t, err := largeTurn(ctx, side.proxy, r.o.Scaled(largeClients*largeRequests)/largeClients, value)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", side.name, err)
 			}
@@ -44,9 +45,9 @@ func largeValues(ctx context.Context, r *rig) ([]figure, error) {
 			}
 		}
 	}
-	return []figure{
-		judge("throughput of 1 MiB values", limit{least: 1}, ratios(a.rate, b.rate), "%.0f : %.0f MiB/s (twemproxy's mbuf-size: %d)", median(a.rate), median(b.rate), r.o.MbufSize),
-		judge("processor time of 1 MiB values", limit{}, ratios(a.processor, b.processor), "%.0f : %.0f us", median(a.processor), median(b.processor)),
+	return []gauge.Figure{
+		gauge.Judge("throughput of 1 MiB values", gauge.Limit{Least: 1}, gauge.Ratios(a.rate, b.rate), "%.0f : %.0f MiB/s (twemproxy's mbuf-size: %d)", gauge.Median(a.rate), gauge.Median(b.rate), r.o.MbufSize),
+		gauge.Judge("processor time of 1 MiB values", gauge.Limit{}, gauge.Ratios(a.processor, b.processor), "%.0f : %.0f us", gauge.Median(a.processor), gauge.Median(b.processor)),
 	}, nil
 }
 
@@ -68,7 +69,7 @@ func largeTurn(ctx context.Context, p *proxy, requests int, value string) (turn,
 		if err != nil {
 			return turn{}, err
 		}
-		defer a.conn.close()
+		defer a.conn.Hangup()
 		askers = append(askers, a)
 	}
 	before, err := childproc.ProcessorTime(p.proc.PID())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ringside/internal/realredis"
+	"ringside/loadtest/gauge"
 	"ringside/resp"
 )
 
@@ -15,7 +16,7 @@ import (
 const mgetTurns = 8
 
 // mget compares MGET over all servers with the same MGET on one redis-server that holds all the keys.
-func mget(ctx context.Context, r *rig) (_ []figure, err error) {
+func mget(ctx context.Context, r *rig) (_ []gauge.Figure, err error) {
 	single, err := realredis.Start(ctx, realredis.Options{})
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func mget(ctx context.Context, r *rig) (_ []figure, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer one.conn.close()
+		defer one.conn.Hangup()
 		askers = append(askers, one)
 	}
 	for round := range 1 + r.o.Rounds {
@@ -55,14 +56,14 @@ func mget(ctx context.Context, r *rig) (_ []figure, err error) {
 			}
 		}
 	}
-	compare := func(what string, l limit, a, b string) figure {
-		return judge(what, l, ratios(times[a], times[b]), "%.2f : %.2f ms", median(times[a]), median(times[b]))
+	compare := func(what string, l gauge.Limit, a, b string) gauge.Figure {
+		return gauge.Judge(what, l, gauge.Ratios(times[a], times[b]), "%.2f : %.2f ms", gauge.Median(times[a]), gauge.Median(times[b]))
 	}
-	return []figure{
-		compare("time of 10,000 keys : on one server", limit{most: 2.5}, "10k", "10k on one server"),
-		compare("time of 10,000 keys : 1,000 keys", limit{most: 12}, "10k", "1k"),
-		compare("time of 1,000 keys : on one server", limit{}, "1k", "1k on one server"),
-		compare("time of 10,000 keys : "+r.rival.name, limit{}, "10k", "10k of the rival"),
+	return []gauge.Figure{
+		compare("time of 10,000 keys : on one server", gauge.Limit{Most: 2.5}, "10k", "10k on one server"),
+		compare("time of 10,000 keys : 1,000 keys", gauge.Limit{Most: 12}, "10k", "1k"),
+		compare("time of 1,000 keys : on one server", gauge.Limit{}, "1k", "1k on one server"),
+		compare("time of 10,000 keys : "+r.rival.name, gauge.Limit{}, "10k", "10k of the rival"),
 	}, nil
 }
 
@@ -76,12 +77,12 @@ func mgetReply(n int, value string) []byte {
 
 // asker sends the same request again and again, one at a time.
 type asker struct {
-	conn      *conn
+	conn      *gauge.Conn
 	raw, want []byte
 }
 
 func newAsker(ctx context.Context, addr string, command []string, want []byte) (*asker, error) {
-	c, err := dial(ctx, addr)
+	c, err := gauge.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +90,10 @@ func newAsker(ctx context.Context, addr string, command []string, want []byte) (
 }
 
 func (a *asker) ask() error {
-	if err := a.conn.send(a.raw); err != nil {
+	if err := a.conn.Send(a.raw); err != nil {
 		return err
 	}
-	return a.conn.expect(a.want)
+	return a.conn.Expect(a.want)
 }
 
 // median asks n times and returns the median time, in ms.
@@ -105,5 +106,5 @@ func (a *asker) median(n int) (float64, error) {
 		}
 		times = append(times, time.Since(began).Seconds()*1e3)
 	}
-	return median(times), nil
+	return gauge.Median(times), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -15,12 +14,12 @@ import (
 
 	"ringside/internal/childproc"
 	"ringside/internal/realredis"
+	"ringside/loadtest/gauge"
 )
 
 // rig is the servers, and the proxies in front of them.
 type rig struct {
 	o        options
-	log      io.Writer
 	dir      string
 	ringside string // the program
 
@@ -40,26 +39,22 @@ type proxy struct {
 	proc *childproc.Process
 }
 
-func newRig(ctx context.Context, o options, log io.Writer) (_ *rig, err error) {
-	if err := raiseDescriptorLimit(); err != nil {
+func newRig(ctx context.Context, o options) (_ *rig, err error) {
+	if err := gauge.RaiseDescriptorLimit(); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "sidebyside-")
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{o: o, log: log, dir: dir, ringside: o.Ringside}
+	r := &rig{o: o, dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.stop())
 		}
 	}()
-	if r.ringside == "" {
-		r.ringside = filepath.Join(dir, "ringside")
-		r.say("building ringside")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", r.ringside, "ringside/cmd/ringside").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("building ringside: %w\n%s", err, out)
-		}
+	if r.ringside, err = o.Build(ctx, dir); err != nil {
+		return nil, err
 	}
 	for range serverCount {
 		s, err := realredis.Start(ctx, realredis.Options{})
@@ -95,12 +90,6 @@ func (r *rig) stop() error {
 const stopGrace = 15 * time.Second
 
 func (p *proxy) stop() error { return p.proc.Stop(syscall.SIGTERM, stopGrace) }
-
-func (r *rig) say(format string, args ...any) {
-	if r.o.Verbose {
-		fmt.Fprintf(r.log, format+"\n", args...)
-	}
-}
 
 func (r *rig) addrs() []string {
 	var list []string
@@ -173,10 +162,10 @@ func (r *rig) start(ctx context.Context, name, addr string, o childproc.Options)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		c, err := dial(ctx, addr)
+		c, err := gauge.Dial(ctx, addr)
 		if err == nil {
-			_, err = c.ask("GET", "key")
-			c.close()
+			_, err = c.Ask("GET", "key")
+			c.Hangup()
 		}
 		if err == nil {
 			return p, nil
@@ -202,21 +191,4 @@ func freePorts(n int) ([]string, error) {
 		list = append(list, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
 	return list, nil
-}
-
-// descriptors is what ten thousand clients and their proxy need, each for itself.
-const descriptors = 12_000
-
-// raiseDescriptorLimit makes room for the idle clients, here and in the proxies, which inherit the limit.
-func raiseDescriptorLimit() error {
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return fmt.Errorf("the limit of descriptors: %w", err)
-	}
-	l.Cur = max(l.Cur, descriptors)
-	l.Max = max(l.Max, l.Cur) // root may
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return fmt.Errorf("raising the limit of descriptors to %d: %w", descriptors, err)
-	}
-	return nil
 }

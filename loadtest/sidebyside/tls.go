@@ -10,10 +10,11 @@ import (
 
 	"ringside/internal/childproc"
 	"ringside/internal/realredis"
+	"ringside/loadtest/gauge"
 )
 
 // overTLS compares a sidecar that speaks TLS with its cache servers with one that speaks plain TCP with the same servers.
-func overTLS(ctx context.Context, r *rig) (_ []figure, err error) {
+func overTLS(ctx context.Context, r *rig) (_ []gauge.Figure, err error) {
 	authority, err := realredis.NewAuthority(r.dir, "authority")
 	if err != nil {
 		return nil, err
@@ -48,19 +49,19 @@ func overTLS(ctx context.Context, r *rig) (_ []figure, err error) {
 	if err := fill(ctx, without.addr, strings.Repeat("v", valueBytes), numbered("key:", keyCount)); err != nil {
 		return nil, err
 	}
-	var list []figure
+	var list []gauge.Figure
 	for _, c := range []struct{ pipeline, requests int }{{1, 60_000}, {16, 300_000}} {
-		l := load{clients: clients, pipeline: c.pipeline, requests: r.scaled(c.requests), keys: keyCount, command: []string{"GET", keyPattern}}
+		l := load{clients: clients, pipeline: c.pipeline, requests: r.o.Scaled(c.requests), keys: keyCount, command: []string{"GET", keyPattern}}
 		a, b, err := takeTurns(ctx, r.o.Rounds, contestant{l, with.addr, with.proc.PID()}, contestant{l, without.addr, without.proc.PID()})
 		if err != nil {
 			return nil, err
 		}
 		list = append(list,
-			judge(fmt.Sprintf("processor time of a GET by TLS : plain, P=%d", c.pipeline), limit{}, ratios(a.processor, b.processor),
-				"%.2f : %.2f us", median(a.processor), median(b.processor)),
-			judge(fmt.Sprintf("throughput by TLS : plain, P=%d", c.pipeline), limit{}, ratios(a.rate, b.rate),
-				"%.0f : %.0f k/s", median(a.rate)/1e3, median(b.rate)/1e3),
-			judge(fmt.Sprintf("p50 by TLS : plain, P=%d", c.pipeline), limit{}, ratios(a.p50, b.p50), "%.3f : %.3f ms", median(a.p50), median(b.p50)))
+			gauge.Judge(fmt.Sprintf("processor time of a GET by TLS : plain, P=%d", c.pipeline), gauge.Limit{}, gauge.Ratios(a.processor, b.processor),
+				"%.2f : %.2f us", gauge.Median(a.processor), gauge.Median(b.processor)),
+			gauge.Judge(fmt.Sprintf("throughput by TLS : plain, P=%d", c.pipeline), gauge.Limit{}, gauge.Ratios(a.rate, b.rate),
+				"%.0f : %.0f k/s", gauge.Median(a.rate)/1e3, gauge.Median(b.rate)/1e3),
+			gauge.Judge(fmt.Sprintf("p50 by TLS : plain, P=%d", c.pipeline), gauge.Limit{}, gauge.Ratios(a.p50, b.p50), "%.3f : %.3f ms", gauge.Median(a.p50), gauge.Median(b.p50)))
 	}
 	return list, nil
 }

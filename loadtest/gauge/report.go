@@ -1,4 +1,4 @@
-package main
+package gauge
 
 import (
 	"encoding/json"
@@ -10,18 +10,19 @@ import (
 	"text/tabwriter"
 )
 
-// report is everything that was measured.
-type report struct {
+// Report is everything that was measured.
+type Report struct {
 	Machine    string   `json:"machine"`
 	LoadBefore string   `json:"load_before"` // the system's load averages: what else was going on
 	LoadAfter  string   `json:"load_after"`
 	Rounds     int      `json:"rounds"`
-	Rival      string   `json:"rival"`
-	Figures    []figure `json:"figures"`
+	Ratios     string   `json:"ratios"` // of what to what
+	Figures    []Figure `json:"figures"`
 	Failures   []string `json:"failures,omitempty"` // what could not be measured, and why
 }
 
-func (r *report) missed() int {
+// Missed is how many figures do not reach their limit.
+func (r *Report) Missed() int {
 	n := 0
 	for _, f := range r.Figures {
 		if !f.OK {
@@ -31,14 +32,16 @@ func (r *report) missed() int {
 	return n
 }
 
-func (r *report) writeJSON(w io.Writer) error {
+// WriteJSON writes it for machines.
+func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-func (r *report) writeText(w io.Writer) error {
-	fmt.Fprintf(w, "%s; load before %s, after %s; %d rounds; ratios are ringside : %s\n\n", r.Machine, r.LoadBefore, r.LoadAfter, r.Rounds, r.Rival)
+// WriteText writes it as a table.
+func (r *Report) WriteText(w io.Writer) error {
+	fmt.Fprintf(w, "%s; load before %s, after %s; %d rounds; ratios are %s\n\n", r.Machine, r.LoadBefore, r.LoadAfter, r.Rounds, r.Ratios)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "measure\tfigure\ttarget\tmeasured\tlowest..highest\t\tmedians")
 	for _, f := range r.Figures {
@@ -47,10 +50,11 @@ func (r *report) writeText(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d of %d figures missed\n", r.missed(), len(r.Figures))
+	_, err := fmt.Fprintf(w, "\n%d of %d figures missed\n", r.Missed(), len(r.Figures))
 	return err
 }
 
+// describeMachine says what it was measured on.
 func describeMachine() string {
 	return fmt.Sprintf("%s/%s, %d cores%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processorName())
 }
@@ -69,6 +73,7 @@ func processorName() string {
 	return ""
 }
 
+// loadAverage is the system's, over 1, 5 and 15 minutes.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
