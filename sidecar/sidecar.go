@@ -118,7 +118,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, err
 	}
 	s.operator = &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, agreed: s.members.agreed, meet: s.meet}
-	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token)}, admin.Deps{
+	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token), Pprof: cfg.Admin.Pprof}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
 		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify,
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,

@@ -18,8 +18,10 @@ func run(t *testing.T, text string) *Sidecar {
 	if !strings.Contains(text, "redis:") {
 		text += "redis: { listen: \"127.0.0.1:0\" }\n"
 	}
+	if !strings.Contains(text, "admin:") {
+		text += "admin: { listen: \"127.0.0.1:0\" }\n"
+	}
 	s, err := New(load(t, dir, `
-admin: { listen: "127.0.0.1:0" }
 gossip: { listen: "127.0.0.1:0" }
 `+text), "v0", slog.New(slog.DiscardHandler))
 	if err != nil {

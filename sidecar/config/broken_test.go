@@ -203,6 +203,9 @@ caches:
 			[]string{"1:18: admin.listen 127.0.0.1:6380 is taken by redis.listen, 127.0.0.1:6380"}},
 		{"open to the world", "redis: { listen: \"0.0.0.0:6380\" }\n",
 			[]string{"1:18: redis.listen 0.0.0.0:6380 can be reached from other machines: set redis.password, or listen on 127.0.0.1"}},
+		{"pprof", "admin: { pprof: yes }\n", []string{"1:17: admin.pprof must be true or false, not text"}},
+		{"pprof in quotes", "admin: { pprof: \"true\" }\n", []string{"1:17: admin.pprof must be true or false, not text"}},
+		{"pprof a number", "admin: { pprof: 1 }\n", []string{"1:17: admin.pprof must be true or false, not a number"}},
 		{"token", "admin: { token: \"two words\" }\n", []string{"1:17: admin.token must be printable ASCII without spaces"}},
 		{"gossip keys", "gossip: { keys: [hunter2, " + key16 + ", " + key16 + "] }\n", []string{
 			"1:18: gossip.keys[0] must be base64 of 16, 24 or 32 bytes: make one with openssl rand -base64 32",

@@ -60,6 +60,7 @@ type Redis struct {
 type Admin struct {
 	Listen string `yaml:"listen"` // IP:port; default 127.0.0.1:6381
 	Token  Secret `yaml:"token"`  // guards every change; empty: no changes
+	Pprof  bool   `yaml:"pprof"`  // serve /debug/pprof/: Go's profiles of this process
 }
 
 // Solitude is a warning if gossip.join is given and names this sidecar alone, so that it finds no other one; else it is empty.

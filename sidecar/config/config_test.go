@@ -214,6 +214,7 @@ redis:
 admin:
   listen: 127.0.0.1:6381
   token: '***'
+  pprof: false
 gossip:
   listen: 0.0.0.0:7946
   join:

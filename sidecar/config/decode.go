@@ -181,6 +181,12 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		}
 	case reflect.Int:
 		d.integer(n, v, path)
+	case reflect.Bool:
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+			d.fault(path, "%s must be true or false, not %s", path, kind(n))
+			return
+		}
+		v.SetBool(strings.EqualFold(n.Value, "true")) // YAML also has True and TRUE
 	default:
 		panic("config: no decoding for " + v.Type().String())
 	}

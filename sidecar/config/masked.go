@@ -56,6 +56,8 @@ func node(v reflect.Value) *yaml.Node {
 			return nil
 		}
 		return scalar("!!str", fmt.Sprint(v.Interface())) // Secret and DSN mask themselves
+	case reflect.Bool:
+		return scalar("!!bool", fmt.Sprint(v.Bool()))
 	case reflect.Int:
 		return scalar("!!int", fmt.Sprint(v.Int()))
 	}
