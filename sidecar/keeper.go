@@ -198,7 +198,8 @@ func (k *keeper) act(ctx context.Context, view shard.View, seen time.Duration, m
 		if m.t != nil {
 			body = m.t.Encode()
 		}
-		if _, err = k.fleet.Advance(ctx, k.name, m.view, body); err == nil {
+		var now shard.View
+		if now, err = k.fleet.Advance(ctx, k.name, m.view, body); err == nil && !now.Less(m.view) { // else a cut-over holds it
 			k.log.Info("shard advanced", "view", m.view)
 		}
 	}

@@ -23,13 +23,13 @@ const (
 insert into public.users
 select i, 'user ' || i, 'user' || i || '@example.com', i % 100, timestamptz '2026-01-01 00:00:00+00' + i * interval '1 second'
 from generate_series(1, $1::bigint) i
-where exists (select from ringside.owner o where o.vnode = ringside.vnode(i::text) and o.state = 'owned')
+where exists (select from ringside.ownership o where o.vnode = ringside.vnode(i::text) and o.state = 'owned')
 on conflict do nothing`
 	loadOrders = `
 insert into public.orders
 select 'tenant' || n, i, 'item ' || i, (n * 7919 + i * 104729) % 100000
 from generate_series(1, $1::bigint / $2::bigint) n, generate_series(1, $2::bigint) i
-where exists (select from ringside.owner o where o.vnode = ringside.vnode('tenant' || n) and o.state = 'owned')
+where exists (select from ringside.ownership o where o.vnode = ringside.vnode('tenant' || n) and o.state = 'owned')
 on conflict do nothing`
 )
 

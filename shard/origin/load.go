@@ -135,7 +135,7 @@ func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key) (string, []an
 	}
 	return `select v.epoch, v.phase, v.previous, 1::bigint, o.state, row_to_json(t.*)::text from (values (1)) as one
 left join ringside.view v on v.shard = $1
-left join ringside.owner o on o.vnode = $2
+left join ringside.ownership o on o.vnode = $2
 left join ` + quoteTable(ks.Table) + ` t on ` + match, args, nil
 }
 
@@ -162,7 +162,7 @@ func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, 
 	return `select v.epoch, v.phase, v.previous, k.place, o.state, row_to_json(t.*)::text
 from unnest($2::int[]` + arrays.String() + `) with ordinality as k(vnode` + names.String() + `, place)
 left join ringside.view v on v.shard = $1
-left join ringside.owner o on o.vnode = k.vnode
+left join ringside.ownership o on o.vnode = k.vnode
 left join ` + quoteTable(ks.Table) + ` t on ` + match.String(), args, nil
 }
 

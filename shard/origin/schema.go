@@ -16,10 +16,15 @@ import (
 
 // schemaVersion is the version that schema.sql installs. A shard with a newer one is left as it is: newer sidecars are being rolled
 // out, and they keep what older ones need.
-const schemaVersion = 2
+const schemaVersion = 3
 
 //go:embed schema.sql
 var schemaSQL string
+
+// movesSQL follows schemaSQL.
+//
+//go:embed moves.sql
+var movesSQL string
 
 const installAttempts = 3
 
@@ -115,7 +120,7 @@ func installSchema(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	// A script of many statements goes by the simple protocol. It holds no parameters.
-	if _, err := tx.Conn().PgConn().Exec(ctx, schemaSQL).ReadAll(); err != nil {
+	if _, err := tx.Conn().PgConn().Exec(ctx, schemaSQL+movesSQL).ReadAll(); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `insert into ringside.schema_version (version) values ($1)`, schemaVersion)
@@ -147,7 +152,8 @@ const (
 )
 
 // Advance raises the shard's view to v, with the given copy of the topology, if it is lower. It returns the view that is there
-// now, which may be higher than v. When it returns, no writer that acted by an older view is still under way on the shard, and none can begin.
+// now, which may be higher than v, and is lower while a cut-over of moving vnodes holds it. When it returns, no writer that acted by an older view than
+// that is still under way on the shard, and none can begin.
 //
 // It tries for AdminTimeout to find a moment without writers. Errors: *shard.DownError, *WrongShardError, ctx's between two attempts. After
 // an error the view may or may not have been raised; to repeat the call is safe.
@@ -211,7 +217,7 @@ func (p *pool) advance(ctx context.Context, conn *pgx.Conn, v shard.View, topolo
 	// previous follows only from a view in phase done: one that was skipped half-way is still changing hands.
 	_, err = tx.Exec(ctx, `update ringside.view set epoch = $1, phase = $2, topology = coalesce($3, topology), changed_at = now(),
 	previous = case when phase = 3 and epoch < $1 then epoch else previous end
-where shard = $4 and (epoch, phase) < ($1, $2)`, int64(v.Epoch), int16(v.Phase), topology, p.name)
+where shard = $4 and (epoch, phase) < ($1, $2) and cutover is null`, int64(v.Epoch), int16(v.Phase), topology, p.name)
 	if err != nil {
 		return now, false, err
 	}

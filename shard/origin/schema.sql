@@ -1,4 +1,4 @@
--- Schema of ringside on a shard, version 2. Installed in one transaction under advisory lock (0x52530003, 0).
+-- Schema of ringside on a shard, version 3. Installed in one transaction under advisory lock (0x52530003, 0).
 -- Every statement may be repeated. Functions name their schema, so that they work under any search_path.
 
 create table if not exists ringside.schema_version (
@@ -76,8 +76,8 @@ end $$;
 -- writer that waited behind a mover would still see the former owner. For the same reason the transaction must be READ COMMITTED.
 --   RS001  the caller's view is not this shard's; DETAIL is the shard's, as epoch/phase/previous
 --   RS002  this shard does not own the vnode; DETAIL is where it moved to, if known
---   RS003  the vnode is frozen for a cut-over
---   RS004  the vnode is closed for a cut-over
+--   RS003  the vnode is frozen for a cut-over; DETAIL is where it moves to
+--   RS004  the vnode is closed for a cut-over; likewise
 create or replace function ringside.fence(vnode int, epoch bigint, phase int) returns void
 language plpgsql volatile as $$
 declare
@@ -91,7 +91,7 @@ begin
 	perform pg_catalog.pg_advisory_xact_lock_shared(x'52530002'::int, fence.vnode % 64);
 
 	select v.epoch, v.phase, v.previous, o.state, o.moved_to into seen
-		from ringside.view v left join ringside.owner o on o.vnode = fence.vnode;
+		from ringside.view v left join ringside.ownership o on o.vnode = fence.vnode;
 	if not found then
 		raise exception 'the shard has no view yet' using errcode = 'RS001', detail = '0/0/0';
 	end if;
@@ -99,34 +99,28 @@ begin
 		raise exception 'the shard is at view %/%, not %/%', seen.epoch, seen.phase, fence.epoch, fence.phase
 			using errcode = 'RS001', detail = seen.epoch || '/' || seen.phase || '/' || seen.previous;
 	end if;
-	if seen.state = 'owned' then
-		return;
+	if seen.state is distinct from 'owned' then
+		perform ringside.refuse(fence.vnode, seen.state, seen.moved_to);
 	end if;
-	if seen.state = 'frozen' then
-		raise exception 'vnode % is frozen for a cut-over', fence.vnode using errcode = 'RS003';
-	end if;
-	if seen.state = 'closed' then
-		raise exception 'vnode % is closed for a cut-over', fence.vnode using errcode = 'RS004';
-	end if;
-	raise exception 'vnode % is not owned here (%)', fence.vnode, coalesce(seen.state, 'never was')
-		using errcode = 'RS002', detail = coalesce(seen.moved_to, '');
 end $$;
 
 -- attach(table, shard_by) gives a table its vnode: a stored generated column ringside_vnode of the shard key's text, and an index on
--- (ringside_vnode, primary key) by which rows are found and moved. Rewrites the table. May be repeated.
+-- (ringside_vnode, primary key) by which rows are found and moved. Rewrites the table. Triggers then refuse every write of a vnode that this shard does
+-- not own, whoever it comes from, and note what is changed while it is moved away. May be repeated.
 create or replace function ringside.attach(tbl regclass, shard_by name) returns void
 language plpgsql volatile as $$
 declare
 	key_num int;
 	gen_num int;
 	keys text;
+	key_names text[];
 begin
 	select a.attnum into key_num from pg_catalog.pg_attribute a
 		where a.attrelid = tbl and a.attname = shard_by and a.attnum > 0 and not a.attisdropped;
 	if not found then
 		raise exception 'table % has no column %', tbl, shard_by using errcode = '42703';
 	end if;
-	select string_agg(pg_catalog.quote_ident(a.attname), ', ' order by k.i) into keys
+	select string_agg(pg_catalog.quote_ident(a.attname), ', ' order by k.i), array_agg(a.attname::text order by k.i) into keys, key_names
 		from pg_catalog.pg_index x
 		cross join lateral pg_catalog.unnest(x.indkey::smallint[]) with ordinality as k(num, i)
 		join pg_catalog.pg_attribute a on a.attrelid = x.indrelid and a.attnum = k.num
@@ -158,6 +152,7 @@ begin
 	) then
 		execute pg_catalog.format('create index on %s (ringside_vnode, %s)', tbl, keys);
 	end if;
+	perform ringside.guarded(tbl, key_names);
 end $$;
 
 -- How changes made by others are followed from the write-ahead log (package cdc); one row. The follower writes it, everybody reads it.
