@@ -74,26 +74,29 @@ func recordOf(t *topology.Topology) catalog.Record {
 
 // create offers t as the cluster's first topology and returns the one that was first.
 func (l *catalogLink) create(ctx context.Context, t *topology.Topology) (*topology.Topology, error) {
+	first := recordOf(t)
 	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
 	c, err := l.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	record, _, err := c.Create(ctx, recordOf(t))
+	record, _, err := c.Create(ctx, first)
 	if err != nil {
 		return nil, err
 	}
 	return decodeRecord(record)
 }
 
-// swap replaces from by to. The error is catalog.ErrConflict when somebody else was quicker.
+// swap replaces from by to. The error is catalog.ErrConflict when somebody else was quicker. What is to be stored is made before the time begins to count,
+// and the catalog has all of its own time: a change that comes too late because the machine is busy would be tried again, and be too late again.
 func (l *catalogLink) swap(ctx context.Context, from, to *topology.Topology) error {
-	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	next := recordOf(to)
+	opening, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
-	c, err := l.get(ctx)
+	c, err := l.get(opening)
 	if err != nil {
 		return err
 	}
-	return c.CompareAndSwap(ctx, from.Epoch, recordOf(to))
+	return c.CompareAndSwap(ctx, from.Epoch, next)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"ringside/internal/localcluster"
 )
 
 // incident is a server that died under load, and what the clients saw of it.
@@ -26,27 +28,30 @@ const (
 	downFor = 2 * time.Second
 	// firstSecond is what clients of other servers are given to get over it.
 	firstSecond = time.Second
-	// recovery is how long after its return a server's keys may still be refused.
-	recovery = (10 + 10*raceSlack) * time.Second
-	calm     = 1500 * time.Millisecond
+	// recovery is how long after its return a server's keys may still be refused, on a machine that kept up meanwhile; recoverySlowly, on one that did not.
+	recovery       = (10 + 10*raceSlack) * time.Second
+	recoverySlowly = 2 * time.Minute
+	calm           = 1500 * time.Millisecond
 )
 
-// starved is the share of commands on living servers that may be shed: a machine with other work misses the sidecars' deadlines (200 ms for a
-// connection, 500 ms for a step) now and then, more often with the race detector, which makes the program ten times slower. Measured with
-// processors to spare: none.
+// starved is the share of commands on living servers that may be shed although the machine kept up: with the race detector, which makes the program ten
+// times slower, a deadline (200 ms for a connection, 500 ms for a step) is missed now and then. What is shed while the machine had no processor for the
+// sidecars is not counted. Measured with processors to spare: none.
 const starved = 0.002 + raceSlack*0.008
 
 // Guards P3, P4 and P7: servers are killed with SIGKILL while 100 clients read and write rows and plain keys through both sidecars. Whatever dies: no reply
 // is another's, none is nil for what could not be asked, none is older than what was acknowledged, no acknowledged write of a row is lost; keys on other
 // servers go on; and when the server is back all is well without a restart of anything else.
 func TestServersDie(t *testing.T) {
-	c := own(t, nil)
+	// Whoever is killed refuses connections, which is seen at once. One that only waits for its share of a busy machine must not look dead.
+	c := own(t, func(o *localcluster.Options) { o.Config = patient })
 	t.Run("under load", func(t *testing.T) { underLoad(t, c) })
 	t.Run("and the catalog with them", func(t *testing.T) { withoutTheCatalog(t, c) })
 }
 
 func underLoad(t *testing.T, c *cluster) {
 	w := newWorkload(t, c)
+	m := watchMachine(t, c.Caches[0].PID(), c.Caches[1].PID(), c.Caches[2].PID(), c.Sidecars[0].PID(), c.Sidecars[1].PID())
 	w.run()
 	ended := false
 	defer func() {
@@ -72,9 +77,14 @@ func underLoad(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 		i.back = time.Now()
+		if i.side >= 0 {
+			m.watch(c.Sidecars[i.side].PID())
+		}
 		w.settle(i.back)
+		c.awaitWhole(t)
 		i.end = time.Now()
-		time.Sleep(calm / 3) // what began before the end of this incident is over when the next one begins
+		t.Logf("%s: settled %v after its return; clients think for %v", i.what, i.end.Sub(i.back).Round(time.Millisecond), time.Duration(w.pace.Load()))
+		w.await(i.end) // what began before the end of this incident is over when the next one begins
 	}
 	cacheCodes := []string{"CACHEDOWN", "TRYAGAIN", "OVERLOADED"}
 
@@ -83,19 +93,11 @@ func underLoad(t *testing.T, c *cluster) {
 
 	// c2 keeps what it holds now, and comes back with it after many of the rows have changed.
 	c2 := c.Caches[1]
+	eventually(t, time.Minute, "c2 holds entries of rows", func() bool { return entriesOfRows(t, c2) >= 20 })
 	dial(t, c2.Addr()).want(t, "OK", "SAVE")
+	t.Logf("c2 has saved about %d entries of rows", entriesOfRows(t, c2))
 	time.Sleep(calm)
-	happen(incident{what: "a Redis that comes back with old data", server: "c2", side: -1, codes: cacheCodes}, c2.Kill, func() error {
-		if err := c2.Restart(t.Context()); err != nil {
-			return err
-		}
-		old := strings.Count(dial(t, c2.Addr()).do(t, "KEYS", "rs:*:user:*"), "rs:")
-		t.Logf("c2 came back with %d entries of rows", old)
-		if old < 20 {
-			t.Errorf("c2 came back with %d entries of rows: there is nothing that could be too old", old)
-		}
-		return nil
-	})
+	happen(incident{what: "a Redis that comes back with old data", server: "c2", side: -1, codes: cacheCodes}, c2.Kill, func() error { return c2.Restart(t.Context()) })
 
 	s2 := c.Shards[1]
 	happen(incident{what: "a shard's PostgreSQL", server: "s2", side: -1, codes: []string{"SHARDDOWN", "OVERLOADED"}}, s2.Kill, func() error { return s2.Restart(t.Context()) })
@@ -106,25 +108,38 @@ func underLoad(t *testing.T, c *cluster) {
 	w.end()
 	ended = true
 	for _, i := range all {
-		w.judge(t, i)
+		w.judge(t, m, i)
 	}
-	w.judgeQuiet(t, all)
+	w.judgeQuiet(t, m, all)
 	for _, wrong := range w.wrong {
 		t.Error(wrong)
 	}
 	w.readBack(t, c)
 }
 
-// settle waits until no error was seen for a while, and nobody waits for long.
+// entriesOfRows is how many entries of rows a cache server holds.
+func entriesOfRows(t *testing.T, s *localcluster.Cache) int {
+	t.Helper()
+	return strings.Count(dial(t, s.Addr()).do(t, "KEYS", "rs:*:user:*"), "rs:")
+}
+
+// awaitWhole waits until every cache server is active for every sidecar.
+func (c *cluster) awaitWhole(t *testing.T) {
+	t.Helper()
+	for _, s := range c.Sidecars {
+		eventually(t, 2*time.Minute, "all cache servers active on "+s.Name, func() bool {
+			r, err := ringOf(s)
+			return err == nil && !slices.ContainsFunc(r.Caches, func(x cacheOf) bool { return x.State != "active" })
+		})
+	}
+}
+
+// settle waits until what was asked before is answered, and no error was seen for a while.
 func (w *workload) settle(since time.Time) {
-	for time.Since(since) < recovery+calm {
+	w.await(since)
+	for time.Since(since) < recoverySlowly+calm {
 		time.Sleep(100 * time.Millisecond)
 		last := since
-		for i := range w.busy {
-			if began := w.busy[i].Load(); began != 0 && time.Since(time.Unix(0, began)) > calm/3 {
-				last = time.Now()
-			}
-		}
 		w.mu.Lock()
 		for i := len(w.events) - 1; i >= 0 && i >= len(w.events)-5000; i-- {
 			if e := &w.events[i]; e.code != "" && e.begun.Add(e.took).After(last) {
@@ -138,6 +153,18 @@ func (w *workload) settle(since time.Time) {
 	}
 }
 
+// await waits until all that was asked before a moment is answered. Every wait for a reply has its limit.
+func (w *workload) await(moment time.Time) {
+	for i := range w.busy {
+		for {
+			if began := w.busy[i].Load(); began == 0 || began > moment.UnixNano() {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
 func (i *incident) touches(e *event) bool {
 	if i.server == "" {
 		return e.sidecar == i.side
@@ -146,14 +173,14 @@ func (i *incident) touches(e *event) bool {
 }
 
 // judge looks at what happened between the death and the calm after it.
-func (w *workload) judge(t *testing.T, i *incident) {
+func (w *workload) judge(t *testing.T, m *machine, i *incident) {
 	t.Helper()
 	type side struct {
 		events, errors int
 		slowest        time.Duration
 	}
 	var on, off side
-	shed := 0
+	shed, excused := 0, 0
 	codes := map[string]int{}
 	var last time.Time
 	examples := map[string]string{}
@@ -178,7 +205,11 @@ func (w *workload) judge(t *testing.T, i *incident) {
 			if !e.begun.After(i.killed.Add(firstSecond)) {
 				continue
 			}
-			if e.shed() {
+			switch {
+			case e.maybeLater() && m.overworked(e.begun, ended):
+				excused++ // deadlines were missed, or a sidecar has not heard yet that the ring has changed
+				continue
+			case e.shed():
 				shed++
 				continue
 			}
@@ -190,7 +221,10 @@ func (w *workload) judge(t *testing.T, i *incident) {
 		if ended.After(last) {
 			last = ended
 		}
-		if !slices.Contains(i.codes, e.code) {
+		switch {
+		case slices.Contains(i.codes, e.code):
+		case e.maybeLater() && m.overworked(e.begun, ended): // by the living server of a pipeline
+		default:
 			t.Errorf("%s: %v after its death %s via sidecar %d was refused with the wrong word: %s", i.what, e.begun.Sub(i.killed), describe(e), e.sidecar+1, e.text)
 		}
 	}
@@ -200,20 +234,34 @@ func (w *workload) judge(t *testing.T, i *incident) {
 	for _, code := range slices.Sorted(maps.Keys(examples)) {
 		t.Logf("    %s: %s", code, examples[code])
 	}
+	slow := m.share(i.killed, i.end)
+	t.Logf("    the machine was overworked for %.0f%% of the time; %d were shed, %d because of that", 100*slow, shed+excused, excused)
 	if on.errors == 0 {
 		t.Errorf("%s: nobody noticed", i.what)
 	}
 	if allowed := starved * float64(off.events); float64(shed) > allowed {
 		t.Errorf("%s: %d of %d on other servers were shed, at most %.0f may be", i.what, shed, off.events, allowed)
 	}
-	if last.Sub(i.back) > recovery {
-		t.Errorf("%s: still refused %v after its return", i.what, last.Sub(i.back))
+	if allowed := 0.2 * float64(off.events); float64(excused) > allowed {
+		t.Errorf("%s: %d of %d on other servers were refused because the machine was overworked, at most %.0f may be", i.what, excused, off.events, allowed)
+	}
+	limit := recovery
+	if m.overworked(i.back, last) {
+		limit = recoverySlowly
+	}
+	if last.Sub(i.back) > limit {
+		t.Errorf("%s: still refused %v after its return; at most %v may be", i.what, last.Sub(i.back), limit)
 	}
 }
 
 // shed reports whether a sidecar did not get through to a living cache server in its half second.
 func (e *event) shed() bool {
-	return e.code == "OVERLOADED" || e.code == "CACHEDOWN" && strings.HasSuffix(e.text, "i/o timeout")
+	return e.code == "OVERLOADED" || e.code == "CACHEDOWN" && (strings.HasSuffix(e.text, "i/o timeout") || strings.HasSuffix(e.text, "context deadline exceeded"))
+}
+
+// maybeLater reports whether the client was told to try again, as it may be while a machine does not do what it should in time.
+func (e *event) maybeLater() bool {
+	return slices.Contains([]string{"CACHEDOWN", "SHARDDOWN", "OVERLOADED", "TRYAGAIN"}, e.code)
 }
 
 func describe(e *event) string {
@@ -225,20 +273,24 @@ func describe(e *event) string {
 }
 
 // judgeQuiet looks at what happened while nothing was dead.
-func (w *workload) judgeQuiet(t *testing.T, all []*incident) {
+func (w *workload) judgeQuiet(t *testing.T, m *machine, all []*incident) {
 	t.Helper()
-	shed := 0
+	shed, excused := 0, 0
 	for n := range w.events {
 		e := &w.events[n]
+		ended := e.begun.Add(e.took)
 		switch {
-		case e.code == "" || slices.ContainsFunc(all, func(i *incident) bool { return e.begun.Add(e.took).After(i.killed) && e.begun.Before(i.end) }):
+		case e.code == "" || slices.ContainsFunc(all, func(i *incident) bool { return ended.After(i.killed) && e.begun.Before(i.end) }):
+		case e.maybeLater() && m.overworked(e.begun, ended):
+			excused++
 		case e.shed():
 			shed++
 		default:
 			t.Errorf("refused while all was well: %s: %s", describe(e), e.text)
 		}
 	}
-	t.Logf("%d commands and pipelines in all; %d were shed while all was well", len(w.events), shed)
+	t.Logf("%d commands and pipelines in all; while all was well %d were shed, %d because the machine was overworked; it kept a thread waiting for %v at worst",
+		len(w.events), shed+excused, excused, m.worst)
 	if allowed := starved * float64(len(w.events)); float64(shed) > allowed {
 		t.Errorf("%d were shed while all was well, at most %.0f may be", shed, allowed)
 	}
@@ -265,13 +317,15 @@ func (w *workload) readBack(t *testing.T, c *cluster) {
 				unknown++
 			}
 			for _, s := range sides {
-				s.want(t, name, "HGET", it.key, "name")
+				if got := s.patiently(t, "HGET", it.key, "name"); got != name {
+					t.Errorf("%s is %s through %s, and %s on %s", it.key, got, s.conn.RemoteAddr(), name, it.shard)
+				}
 			}
 			continue
 		}
 		values := map[string]bool{}
 		for _, s := range sides {
-			values[s.do(t, "GET", it.key)] = true
+			values[s.patiently(t, "GET", it.key)] = true
 		}
 		if len(values) != 1 {
 			t.Errorf("%s differs: %v", it.key, slices.Collect(maps.Keys(values)))

@@ -41,6 +41,9 @@ type statements struct {
 	loads  int
 }
 
+// patient is for tests in which no server falls silent: one that only waits for its share of a busy machine must not look dead.
+const patient = "limits: { cache_down_after: 20s }\n"
+
 // startCluster starts a cluster on ports that are free.
 func startCluster(program string, change func(*localcluster.Options)) (_ *cluster, err error) {
 	c := &cluster{}
@@ -67,7 +70,7 @@ func startCluster(program string, change func(*localcluster.Options)) (_ *cluste
 		if o.BasePort, err = freeBase(o); err != nil {
 			break
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 		c.Cluster, err = localcluster.Start(ctx, o)
 		cancel()
 		if err == nil {
@@ -239,6 +242,26 @@ func lookup(t *testing.T, s *localcluster.Sidecar, key string) location {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// ringState is /ring as far as these tests look at it.
+type ringState struct {
+	Epoch  uint64
+	Caches []cacheOf
+}
+
+type cacheOf struct {
+	Name, State string
+	Vnodes      int
+}
+
+func ringOf(s *localcluster.Sidecar) (ringState, error) {
+	var r ringState
+	body, err := tryGet(s, "/ring")
+	if err == nil {
+		err = json.Unmarshal(body, &r)
+	}
+	return r, err
 }
 
 // member is one line of /members.

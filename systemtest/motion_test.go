@@ -4,7 +4,6 @@ package systemtest
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
@@ -36,24 +35,6 @@ func (c *cluster) tryCommand(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// ringState is /ring as far as these tests look at it.
-type ringState struct {
-	Epoch  uint64
-	Caches []struct {
-		Name, State string
-		Vnodes      int
-	}
-}
-
-func ringOf(s *localcluster.Sidecar) (ringState, error) {
-	var r ringState
-	body, err := tryGet(s, "/ring")
-	if err == nil {
-		err = json.Unmarshal(body, &r)
-	}
-	return r, err
-}
-
 // cacheState is what s says of a cache server: "" when it does not know it.
 func cacheState(s *localcluster.Sidecar, name string) (state string, vnodes int) {
 	r, err := ringOf(s)
@@ -67,9 +48,6 @@ func cacheState(s *localcluster.Sidecar, name string) (state string, vnodes int)
 	}
 	return "", 0
 }
-
-// patient is for tests in which no server dies: one that only waits for its share of a busy machine must not look dead.
-const patient = "limits: { cache_down_after: 20s }\n"
 
 // rowsRead is how many rows of tables the sidecars have asked the shards for.
 func (c *cluster) rowsRead(t *testing.T) int {

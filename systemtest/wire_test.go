@@ -91,6 +91,16 @@ func (w *wire) do(t *testing.T, args ...string) string {
 	return show(v[0])
 }
 
+// patiently is do for when nothing is down: what is refused for want of time is asked again.
+func (w *wire) patiently(t *testing.T, args ...string) (reply string) {
+	t.Helper()
+	eventually(t, time.Minute, fmt.Sprintf("%q is not shed", args), func() bool {
+		reply = w.do(t, args...)
+		return !strings.HasPrefix(reply, "-OVERLOADED ") && !strings.HasPrefix(reply, "-CACHEDOWN ") && !strings.HasPrefix(reply, "-SHARDDOWN ")
+	})
+	return reply
+}
+
 // want fails unless the command is answered with exactly that.
 func (w *wire) want(t *testing.T, reply string, args ...string) {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,6 +59,7 @@ type workload struct {
 	addrs  []string // of the sidecars
 	items  []*item
 	busy   [clients]atomic.Int64 // since when (Unix nanoseconds) each client waits for a reply; 0: it does not
+	pace   atomic.Int64          // nanoseconds that a client thinks, on average: govern sets it
 	stop   chan struct{}
 	group  sync.WaitGroup
 	mu     sync.Mutex // guards the following
@@ -67,13 +69,18 @@ type workload struct {
 
 const (
 	clients   = 100
-	firstUser = 1000                  // the rows of client i are firstUser + 2i and the one after it
-	think     = 80 * time.Millisecond // on average
+	firstUser = 1000 // the rows of client i are firstUser + 2i and the one after it
+	// think is the shortest time, on average, from a reply to the client's next command; longest, the longest.
+	think   = (80 + 80*raceSlack) * time.Millisecond
+	longest = 2 * time.Second
+	// prompt: replies that take longer than this, in the middle, come from a machine that has too much to do.
+	prompt = 10 * time.Millisecond
 )
 
 func newWorkload(t *testing.T, c *cluster) *workload {
 	t.Helper()
 	w := &workload{stop: make(chan struct{})}
+	w.pace.Store(int64(think))
 	for _, s := range c.Sidecars {
 		w.addrs = append(w.addrs, s.Redis)
 	}
@@ -119,6 +126,40 @@ func (w *workload) run() {
 	for i := range clients {
 		w.group.Go(func() { w.client(i) })
 	}
+	w.group.Go(w.govern)
+}
+
+// govern lets the clients think longer while replies are slow, so that the load is one that the machine can bear, whatever else it does: what
+// is not answered in time is then the doing of those who died.
+func (w *workload) govern() {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	seen := 0
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+		var took []time.Duration
+		w.mu.Lock()
+		for n := seen; n < len(w.events); n++ {
+			if e := &w.events[n]; e.code == "" {
+				took = append(took, e.took)
+			}
+		}
+		seen = len(w.events)
+		w.mu.Unlock()
+		slices.Sort(took)
+		pace := time.Duration(w.pace.Load())
+		switch {
+		case len(took) == 0 || took[len(took)/2] > prompt:
+			pace = min(pace*3/2, longest)
+		case took[len(took)/2] < prompt/2:
+			pace = max(pace*9/10, think)
+		}
+		w.pace.Store(int64(pace))
+	}
 }
 
 func (w *workload) end() {
@@ -157,7 +198,7 @@ func (w *workload) client(i int) {
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(time.Duration(rand.Int64N(int64(2 * think)))):
+		case <-time.After(time.Duration(rand.Int64N(2 * w.pace.Load()))):
 		}
 		at := rand.IntN(len(conns))
 		e := event{begun: time.Now(), sidecar: at}
