@@ -30,7 +30,7 @@ func floors() map[string]place {
 		narrow = "it sees the topology and the small interfaces that it declares itself, so that it can be tested without the rest"
 	)
 	serving := []string{
-		"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "sidecar/topology", "sidecar/config", "cache", "membership",
+		"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "sidecar/topology", "sidecar/config", "cache", "membership",
 		"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "sidecar/proxy", "sidecar/handover", "sidecar/admin",
 	}
 	return map[string]place{
@@ -43,13 +43,13 @@ func floors() map[string]place {
 		"internal/evloop":  {0, nil, "the event loop knows no Redis and no ring"},
 		"sidecar/topology": {1, []string{"ring", "shard", "shard/keyspace"}, single},
 		"sidecar/config":   {1, []string{"shard/keyspace"}, single + "; each component has its own Config, which sidecar fills"},
-		"cache":            {1, []string{"shard", "shard/keyspace"}, single + "; a cache knows neither placement nor PostgreSQL"},
-		"membership":       {1, []string{"shard"}, single + "; a list of members is not a placement"},
-		"shard/catalog":    {1, []string{"ring", "shard"}, single},
-		"shard/origin":     {1, []string{"ring", "shard", "shard/keyspace"}, single},
-		"shard/cdc":        {1, []string{"shard", "shard/keyspace"}, single + "; it tells of changes and knows no cache"},
+		"cache":            {1, []string{"shard", "shard/keyspace", "internal/failpoint"}, single + "; a cache knows neither placement nor PostgreSQL"},
+		"membership":       {1, []string{"shard", "internal/failpoint"}, single + "; a list of members is not a placement"},
+		"shard/catalog":    {1, []string{"ring", "shard", "internal/failpoint"}, single},
+		"shard/origin":     {1, []string{"ring", "shard", "shard/keyspace", "internal/failpoint"}, single},
+		"shard/cdc":        {1, []string{"shard", "shard/keyspace", "internal/failpoint"}, single + "; it tells of changes and knows no cache"},
 		"shard/mover":      {2, []string{"ring", "shard", "shard/keyspace", "shard/catalog", "shard/origin", "shard/cdc"}, "a move concerns shards only"},
-		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "sidecar/topology", "cache"}, narrow},
+		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "sidecar/topology", "cache"}, narrow},
 		"sidecar/handover": {2, []string{"ring", "sidecar/topology", "cache"}, "it carries plain keys between cache servers and knows no client, no row and no shard"},
 		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology"}, narrow},
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
@@ -61,8 +61,10 @@ func floors() map[string]place {
 			"it asks the program and PostgreSQL from outside: it must be able to measure any build"},
 		"loadtest/gauge": {beside, []string{"resp"}, "it measures from outside: it must not share our mistakes"},
 		"examples/...":   {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
-		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology"},
+		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology", "internal/failpoint"},
 			"it asks the real program from outside, and must not link what it tests"},
+		"internal/failpoint": {0, nil,
+			"points of failure are named where they are, and know nothing of it"},
 		"systemtest/history": {beside, nil, "it must not share the mistakes of what it judges"},
 		"internal/localcluster": {beside, []string{"internal/childproc", "internal/realredis", "internal/realpg"},
 			"it runs the program from outside, as an operator would"},

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"ringside/internal/failpoint"
 )
 
 // Carry is where the entry of a row was before the change of the ring that is being carried out. A reader that gets the lease of Item.Ref takes
@@ -29,7 +31,9 @@ type handed struct {
 // carry takes over the entries of flights that have their lease, lands those flights, and returns the others: they have to be loaded.
 func (c *Cache) carry(ctx context.Context, flights []*flight) (rest []*flight) {
 	c.begin(flights)
+	failpoint.At(failpoint.TakingOver)
 	given := c.hand(ctx, flights)
+	failpoint.At(failpoint.Handed)
 	var ends []end
 	var asOf []uint64
 	for i, f := range flights {
@@ -41,6 +45,7 @@ func (c *Cache) carry(ctx context.Context, flights []*flight) (rest []*flight) {
 		ends = append(ends, end{flight: f, ending: endCarry, entry: given[i].entry, life: given[i].life})
 	}
 	c.end(ctx, ends)
+	failpoint.At(failpoint.TakenOver)
 	for i, e := range ends {
 		if e.stillThere {
 			c.metrics.carried.Inc()

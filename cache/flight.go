@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ringside/internal/failpoint"
 )
 
 // A flight brings the row of one ref for all callers of this process that want it. It runs on its own context: a caller that goes
@@ -140,7 +142,9 @@ func (c *Cache) bring(ctx context.Context, flights []*flight) {
 	}
 	c.begin(flights)
 	c.metrics.loads.Add(float64(len(flights)))
+	failpoint.At(failpoint.Leased)
 	loaded := c.callLoad(ctx, lead.load, idx)
+	failpoint.At(failpoint.Loaded)
 
 	results := make([]Result, len(flights))
 	asOf := make([]uint64, len(flights))

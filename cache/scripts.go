@@ -26,6 +26,9 @@ type scripts struct {
 	hand    *script // second key: the marker of the row's shard. ARGV: epoch. {entry, ms left}, 0: no value or absence is there, -1: closed
 }
 
+// unleased is fill without its look at the lease: what comes of that is tested.
+const unleased = `redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1`
+
 func newScripts() scripts {
 	return scripts{
 		fill: newScript(tell + `

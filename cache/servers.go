@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"ringside/internal/failpoint"
 )
 
 // ServerConfig is one cache server. Its name is its identity, all else is data about it.
@@ -223,7 +225,7 @@ func (s *Servers) check(ctx context.Context, cn *redis.Conn, c ServerConfig) err
 // messages, identity and maintenance hand-shake: one HELLO per connection, no errors in the server's statistics.
 func (s *Servers) options(c ServerConfig) *redis.Options {
 	return &redis.Options{
-		Addr: c.Addr, Username: c.Username, Password: c.Password, TLSConfig: c.TLS,
+		Addr: failpoint.Route(c.Addr), Username: c.Username, Password: c.Password, TLSConfig: c.TLS,
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MaxRetries:               -1, DialerRetries: 1,

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"ringside/internal/failpoint"
 )
 
 // ask is the first step of each flight: what is there, and our lease if nothing was. Every ask has a token of its own (I3).
@@ -106,10 +108,15 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 		case endRelease:
 			st.script, st.args = c.scripts.release, []any{f.lease, awaited(f.lease)}
 		}
+		if failpoint.Without(failpoint.Lease) && e.ending != endRelease {
+			st.script = newScript(unleased)
+		}
 		steps[i] = st
 	}
 	c.begin(flights)
+	failpoint.At(failpoint.Filling)
 	c.exec(ctx, steps)
+	failpoint.At(failpoint.Filled)
 	for i, st := range steps {
 		n, err := st.number()
 		ends[i].stillThere = err == nil && n == 1

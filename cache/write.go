@@ -3,6 +3,8 @@ package cache
 import (
 	"context"
 	"time"
+
+	"ringside/internal/failpoint"
 )
 
 // mostWriters is the most writers in the poison of one entry, each with a token. When there are more, those that came first share one
@@ -28,6 +30,7 @@ const (
 //
 // ctx bounds commit, together with Config.WriteTimeout. What follows a commit is done even if ctx has ended, in Config.CleanTimeout.
 func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.Context, poisoned func() error) error) error {
+	failpoint.At(failpoint.WriteBegins)
 	w := c.newWrite(ctx, refs)
 	defer w.close()
 
@@ -36,6 +39,7 @@ func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.C
 	go func() {
 		defer close(done)
 		poisonErr = w.poison()
+		failpoint.At(failpoint.Poisoned)
 	}()
 	commitCtx, cancel := context.WithTimeout(ctx, c.cfg.WriteTimeout)
 	defer cancel()
@@ -51,8 +55,11 @@ func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.C
 
 	switch onCommit(err) {
 	case afterClean:
+		failpoint.At(failpoint.Cleaning)
 		err = w.clean()
+		failpoint.At(failpoint.Acknowledging)
 	case afterLift:
+		failpoint.At(failpoint.Lifting)
 		w.lift()
 		c.metrics.writesFailed.Inc()
 		return err
@@ -110,6 +117,9 @@ func (w *write) close() {
 
 // poison puts poison in the place of whatever is there, and beside that of other writers, on every ref.
 func (w *write) poison() error {
+	if failpoint.Without(failpoint.Poison) {
+		return nil
+	}
 	steps := make([]*step, len(w.refs))
 	for i, r := range w.refs {
 		if w.pinned[i] == nil {
@@ -168,11 +178,15 @@ func (w *write) cleanOne(ctx context.Context, i int) error {
 	if srv == nil {
 		return &ServerError{Server: r.Server, Err: w.absent[i]}
 	}
+	if failpoint.Without(failpoint.Clean) {
+		return nil
+	}
 	s := w.step(srv, w.c.scripts.clean, r)
 	w.c.exec(ctx, []*step{s})
 	if _, err := s.number(); err != nil {
 		return &ServerError{Server: r.Server, Err: inOurWords(err)}
 	}
+	failpoint.At(failpoint.CleanedOne)
 	return nil
 }
 

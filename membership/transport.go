@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"ringside/internal/failpoint"
 )
 
 // transport is memberlist's TCP and UDP transport with what it lacks: a deadline on streams that memberlist writes to without one, an end to
@@ -83,6 +85,9 @@ func (t *transport) relayPackets() {
 	for {
 		select {
 		case p := <-t.inner.PacketCh():
+			if failpoint.NoPeers() {
+				continue
+			}
 			t.packetsIn.Add(float64(len(p.Buf)))
 			select {
 			case t.packets <- p:
@@ -99,6 +104,10 @@ func (t *transport) relayStreams() {
 	for {
 		select {
 		case conn := <-t.inner.StreamCh():
+			if failpoint.NoPeers() {
+				_ = conn.Close()
+				continue
+			}
 			s, err := t.track(conn)
 			if err != nil {
 				continue // stopping
@@ -133,6 +142,9 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	if failpoint.NoPeers() {
+		return time.Now(), nil
+	}
 	t.packetsOut.Add(float64(len(b)))
 	return t.inner.WriteToAddress(b, a)
 }
@@ -145,6 +157,9 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 // DialAddressTimeout implements memberlist.NodeAwareTransport. The stream comes with a deadline, since memberlist writes user messages
 // without one: a peer that accepts and does not read would hold the sender for ever.
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if failpoint.NoPeers() {
+		return nil, errors.New("no peers")
+	}
 	dialer := net.Dialer{Timeout: min(timeout, t.timeout)}
 	conn, err := dialer.DialContext(t.ctx, "tcp", a.Addr)
 	if err != nil {

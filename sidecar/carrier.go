@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ringside/cache"
+	"ringside/internal/failpoint"
 	"ringside/ring"
 	"ringside/shard"
 	"ringside/shard/keyspace"
@@ -120,6 +121,7 @@ func (c *carrier) empty(ctx context.Context, t *topology.Topology, l *loser, see
 		case claim == cache.ClaimOthers:
 			return false, nil
 		}
+		failpoint.At(failpoint.Claimed)
 		if l.scanned = l.scanned || seen > carryLimit; l.scanned {
 			break
 		}
@@ -133,9 +135,11 @@ func (c *carrier) empty(ctx context.Context, t *topology.Topology, l *loser, see
 	if seen < hold {
 		return false, nil
 	}
+	failpoint.At(failpoint.Closing)
 	if err := c.servers.CloseFor(ctx, l.name, l.runID, c.shard, c.view.Epoch); err != nil {
 		return false, err
 	}
+	failpoint.At(failpoint.Closed)
 	l.closed = true
 	c.log.Info("a cache server has handed over its rows", "server", l.name, "epoch", c.view.Epoch, "carried", l.carried)
 	return false, nil

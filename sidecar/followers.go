@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringside/cache"
+	"ringside/internal/failpoint"
 	"ringside/ring"
 	"ringside/shard"
 	"ringside/shard/catalog"
@@ -115,6 +116,7 @@ func (v *invalidation) clean(ctx context.Context, name string, keys []keyspace.K
 				done[i] = append(done[i], refs...)
 			}
 		}
+		failpoint.At(failpoint.Forgetting)
 		if err := v.rows.cache.CleanMany(ctx, more); err != nil {
 			return err
 		}

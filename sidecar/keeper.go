@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"ringside/internal/failpoint"
 	"ringside/membership"
 	"ringside/shard"
 	"ringside/shard/origin"
@@ -198,8 +199,10 @@ func (k *keeper) act(ctx context.Context, view shard.View, seen time.Duration, m
 		if m.t != nil {
 			body = m.t.Encode()
 		}
+		failpoint.At(failpoint.Advancing)
 		var now shard.View
 		if now, err = k.fleet.Advance(ctx, k.name, m.view, body); err == nil && !now.Less(m.view) { // else a cut-over holds it
+			failpoint.At(failpoint.Advanced)
 			k.log.Info("shard advanced", "view", m.view)
 		}
 	}

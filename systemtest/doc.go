@@ -10,6 +10,7 @@
 //	load_test.go      one load per miss (P5); sessions and queues stay within their bounds (P6)
 //	chaos_test.go     servers die under load: no wrong, stale, crossed or lost value (P3, P4, P7), and everything else goes on
 //	proof_test.go     everything fails at once, on a schedule that a seed repeats, and all that clients saw is checked (P3, P4); the checker is in history/
+//	failpoint_test.go the product holds nothing of what makes it fail in tests
 //	invalidation_test.go  what others change on the shards is seen
 //	verify_test.go    a stale copy, planted by hand, is found
 //	join_test.go      sidecars come, go and start without the catalog (P1)

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"ringside/internal/failpoint"
 )
 
 const (
@@ -102,6 +104,7 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	conf.MaxConnIdleTime, conf.MaxConnLifetime = connIdleTime, connLifetime
 	conf.PingTimeout = pingTimeout
 	cc := conf.ConnConfig
+	cc.DialFunc = failpoint.Dial(cc.DialFunc)
 	if cc.ConnectTimeout <= 0 || cc.ConnectTimeout > connectTimeout {
 		cc.ConnectTimeout = connectTimeout
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"ringside/internal/failpoint"
 )
 
 // LagSQL says in one row how a shard is followed, for whoever has a session there: by whom (text), and how many seconds ago all changes that were
@@ -48,6 +50,7 @@ func openSite(ctx context.Context, s Shard, cfg Config) (*site, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
 	defer cancel()
+	cc.DialFunc = failpoint.Dial(cc.DialFunc)
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {
 		return nil, err

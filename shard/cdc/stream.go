@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"ringside/internal/failpoint"
 )
 
 const (
@@ -47,6 +49,7 @@ func openStream(ctx context.Context, s Shard, cfg Config) (*stream, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
 	defer cancel()
+	cc.DialFunc = failpoint.Dial(cc.DialFunc)
 	conn, err := pgconn.ConnectConfig(ctx, &cc.Config)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringside/internal/failpoint"
 	"ringside/shard"
 	"ringside/shard/keyspace"
 )
@@ -79,6 +80,7 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 	parsed.PingTimeout = pingTimeout
 
 	cc := parsed.ConnConfig
+	cc.DialFunc = failpoint.Dial(cc.DialFunc)
 	if cc.ConnectTimeout <= 0 || cc.ConnectTimeout > cfg.ConnectTimeout {
 		cc.ConnectTimeout = cfg.ConnectTimeout
 	}

@@ -9,12 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"ringside/internal/failpoint"
 	"ringside/shard"
 	"ringside/shard/keyspace"
 )
 
 // fenceSQL passes the fence and gives what follows in the transaction its own time limit.
 const fenceSQL = `select set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4)`
+
+// unfencedSQL is fenceSQL without the fence: what comes of that is tested.
+const unfencedSQL = `select set_config('statement_timeout', $1, true), $2::int, $3::bigint, $4::int`
 
 // raceAttempts is how often a write that must end in a row is tried when others insert and delete that row meanwhile.
 const raceAttempts = 4
@@ -103,7 +107,11 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 	asked := time.Now()
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // the fence works in no other
-	batch.Queue(fenceSQL, milliseconds(w.pool.cfg.WriteTimeout),
+	fence := fenceSQL
+	if failpoint.Without(failpoint.Fence) {
+		fence = unfencedSQL
+	}
+	batch.Queue(fence, milliseconds(w.pool.cfg.WriteTimeout),
 		int32(w.op.Key.ShardVnode), int64(w.view.Epoch), int32(w.view.Phase))
 	batch.Queue(s.sql, s.args...)
 
@@ -114,9 +122,11 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 		if _, err := results.Exec(); err != nil { // begin
 			return err
 		}
+		failpoint.At(failpoint.Begun)
 		if _, err := results.Exec(); err != nil { // fence
 			return err
 		}
+		failpoint.At(failpoint.Fenced)
 		return w.read(results.QueryRow())
 	}()
 	if closed := results.Close(); err == nil {
@@ -133,6 +143,7 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 			return err
 		}
 	}
+	failpoint.At(failpoint.Stated)
 	if w.beforeCommit != nil {
 		done := w.beforeCommit
 		w.beforeCommit = nil
@@ -140,10 +151,12 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 			return nil
 		}
 	}
+	failpoint.At(failpoint.Committing)
 	if err := tx.Commit(ctx); err != nil {
 		w.pool.conclude(err)
 		return commitError(w.pool.name, err)
 	}
+	failpoint.At(failpoint.Committed)
 	w.pool.word.repeated(w.pool, w.view, asked)
 	return nil
 }

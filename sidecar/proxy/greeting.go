@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 
+	"ringside/internal/failpoint"
 	"ringside/resp"
 	"ringside/sidecar/topology"
 )
@@ -67,6 +68,7 @@ func (u *upstream) dial() {
 func (u *upstream) connect(numeric string) {
 	w := u.worker
 	u.scanner = resp.Scanner{}
+	numeric = failpoint.Route(numeric)
 	cred := w.server.deps.Credentials(u.name)
 	if cred.TLS != nil {
 		u.conn = u.dialTLS(numeric, cred.TLS)
