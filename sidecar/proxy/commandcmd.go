@@ -8,7 +8,7 @@ import (
 	"ringside/resp"
 )
 
-// commandCommand is COMMAND and its subcommands.
+// commandCommand is COMMAND and its subcommands, but for DOCS, whose texts are Redis's own.
 func commandCommand(cl *client, cmd resp.Command, dst []byte) []byte {
 	all := resp.Commands()
 	if len(cmd.Args) == 1 {
@@ -23,8 +23,6 @@ func commandCommand(cl *client, cmd resp.Command, dst []byte) []byte {
 		return resp.AppendInt(dst, int64(len(all)))
 	case "info":
 		return commandInfo(cl, cmd.Args[2:], dst)
-	case "docs":
-		return resp.AppendMap(dst, cl.proto, 0) // the texts are Redis's own; clients show none when there are none
 	case "getkeys":
 		return commandGetKeys(cl, cmd.Args[2:], dst, false)
 	case "getkeysandflags":

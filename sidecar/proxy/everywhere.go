@@ -107,15 +107,14 @@ func (w *worker) reachable(proto int) ([]*upstream, error) {
 // anyOne passes a command on to one server, where all must give the same answer.
 func (w *worker) anyOne(cl *client, c *command, cmd resp.Command) bool {
 	all, err := w.owners(cl.proto)
-	if err == nil {
-		err = all[0].room()
+	for _, u := range all {
+		if err = u.room(); err == nil {
+			w.teachFunctions(u)
+			w.pass(cl, c, cmd, u)
+			return true
+		}
 	}
-	if err != nil {
-		cl.refuse(w, err)
-		return true
-	}
-	w.teachFunctions(all[0])
-	w.pass(cl, c, cmd, all[0])
+	cl.refuse(w, err)
 	return true
 }
 

@@ -30,6 +30,12 @@ func isFailure(v resp.Value) bool { return v.Kind == resp.KindError || v.Kind ==
 // tolerated: an answer or an error, but one reply.
 func tolerated(resp.Value) bool { return true }
 
+// isDocumentation checks that COMMAND DOCS tells what redis-cli shows of a command.
+func isDocumentation(v resp.Value) bool {
+	get := pairsOf(pairsOf(v)["get"])
+	return get["summary"].Text != "" && len(get["arguments"].Elems) == 1
+}
+
 func failsWith(prefix string) check {
 	return func(v resp.Value) bool { return isFailure(v) && strings.HasPrefix(v.Text, prefix) }
 }
@@ -147,8 +153,8 @@ func handshakes(withPassword bool) []handshake {
 		)
 	}
 	all = append(all,
-		handshake{"redis-cli", 2, [][]exchange{pass, one("SELECT 0", is("OK")), one("COMMAND DOCS", tolerated), one("COMMAND", isCommandTable), one("INFO SERVER", tells("redis_version:7."))}},
-		handshake{"redis-cli -3", 3, [][]exchange{pass, one("SELECT 0", is("OK")), one("HELLO 3", greets(3)), one("COMMAND DOCS", tolerated), one("COMMAND", isCommandTable)}},
+		handshake{"redis-cli", 2, [][]exchange{pass, one("SELECT 0", is("OK")), one("COMMAND DOCS", isDocumentation), one("COMMAND", isCommandTable), one("INFO SERVER", tells("redis_version:7."))}},
+		handshake{"redis-cli -3", 3, [][]exchange{pass, one("SELECT 0", is("OK")), one("HELLO 3", greets(3)), one("COMMAND DOCS", isDocumentation), one("COMMAND", isCommandTable)}},
 		handshake{"redis-benchmark", 2, [][]exchange{append(append([]exchange{}, pass...), exchange{"CONFIG GET save", configured("save", "")}, exchange{"CONFIG GET appendonly", configured("appendonly", "no")})}},
 		handshake{"redis-benchmark -3", 3, [][]exchange{append(append([]exchange{}, pass...), exchange{"SELECT 0", is("OK")}, exchange{"HELLO 3", greets(3)}, exchange{"PING", is("PONG")})}},
 		// What falls back to RESP2.

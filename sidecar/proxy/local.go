@@ -43,7 +43,7 @@ func localHandler(name string) (h handler, open bool) {
 		return answer(role), false
 	case "config|get":
 		return answer(configGet), false
-	case "command", "command|count", "command|info", "command|docs", "command|list", "command|getkeys", "command|getkeysandflags":
+	case "command", "command|count", "command|info", "command|list", "command|getkeys", "command|getkeysandflags":
 		return answer(commandCommand), false
 	}
 	if strings.HasPrefix(name, "client|") {

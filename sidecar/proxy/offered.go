@@ -128,7 +128,7 @@ func ownHandler(name string) handler {
 			return resp.AppendBulk(resp.AppendArray(dst, 1), "default")
 		})
 	case "acl|cat", "acl|genpass", "lolwut", "client|help", "config|help", "slowlog|help", "latency|help", "acl|help", "memory|help",
-		"object|help", "xinfo|help", "xgroup|help", "command|help":
+		"object|help", "xinfo|help", "xgroup|help", "command|help", "command|docs":
 		return (*worker).anyOne // any Redis gives the same answer
 	}
 	return nil
