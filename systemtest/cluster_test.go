@@ -387,6 +387,25 @@ func (c *cluster) loads(t *testing.T) int {
 	return n
 }
 
+// rowsRead is how many rows of tables the sidecars have asked the shards for.
+func (c *cluster) rowsRead(t *testing.T) int {
+	t.Helper()
+	n := 0
+	for _, s := range c.Sidecars {
+		for line := range strings.Lines(string(get(t, s, "/metrics"))) {
+			if !strings.HasPrefix(line, "ringside_shard_load_keys_sum{") {
+				continue
+			}
+			part, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += int(part)
+		}
+	}
+	return n
+}
+
 // read reads on up to a marker and returns the number of loads in the whole log.
 func (l *statements) read(t *testing.T, dsn, path string) int {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -47,25 +46,6 @@ func cacheState(s *localcluster.Sidecar, name string) (state string, vnodes int)
 		}
 	}
 	return "", 0
-}
-
-// rowsRead is how many rows of tables the sidecars have asked the shards for.
-func (c *cluster) rowsRead(t *testing.T) int {
-	t.Helper()
-	n := 0
-	for _, s := range c.Sidecars {
-		for line := range strings.Lines(string(get(t, s, "/metrics"))) {
-			if !strings.HasPrefix(line, "ringside_shard_load_keys_sum{") {
-				continue
-			}
-			part, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += int(part)
-		}
-	}
-	return n
 }
 
 // steadyReads is a load of reads of warm rows, one after another on each connection at a fixed pace.
