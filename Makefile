@@ -30,7 +30,7 @@ demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' 
 	@exec bin/ringside demo $(ARGS)
 
 test: ## all tests, all but the searches with the race detector; TESTFLAGS='-run X' and so on
-	@scripts/setup race clients
+	@scripts/setup race clients bench
 	$(GO) vet ./...
 	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache ./shard
 	$(GO) test -timeout $(TIMEOUT) -run '$(TIMED)' ./systemtest

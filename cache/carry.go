@@ -31,9 +31,7 @@ type handed struct {
 // carry takes over the entries of flights that have their lease, lands those flights, and returns the others: they have to be loaded.
 func (c *Cache) carry(ctx context.Context, flights []*flight) (rest []*flight) {
 	c.begin(flights)
-	failpoint.At(failpoint.TakingOver)
 	given := c.hand(ctx, flights)
-	failpoint.At(failpoint.Handed)
 	var ends []end
 	var asOf []uint64
 	for i, f := range flights {
@@ -62,6 +60,7 @@ func (c *Cache) carry(ctx context.Context, flights []*flight) (rest []*flight) {
 
 // hand asks the former servers of flights for their entries. What cannot be had is not there.
 func (c *Cache) hand(ctx context.Context, flights []*flight) []handed {
+	failpoint.At(failpoint.TakingOver)
 	given := make([]handed, len(flights))
 	now := time.Now()
 	var sent []*step
@@ -103,6 +102,7 @@ func (c *Cache) hand(ctx context.Context, flights []*flight) []handed {
 			}
 		}
 	}
+	failpoint.At(failpoint.Handed)
 	return given
 }
 
@@ -148,6 +148,7 @@ func (c *Cache) CarryOver(ctx context.Context, items []Item) (carried int) {
 			}
 		}
 		c.end(ctx, ends)
+		failpoint.At(failpoint.TakenOver)
 		for i := range ends {
 			if ends[i].ending == endCarry && ends[i].stillThere {
 				carried++

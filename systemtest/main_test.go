@@ -20,6 +20,7 @@ var suite struct {
 	sync.Mutex
 	dir     string // of the program; removed at the end
 	program string
+	failing string // likewise, with the points of failure
 	shared  *cluster
 	err     error // why the program could not be built, or the shared cluster not started; once is enough
 }
@@ -48,40 +49,43 @@ func (r tests) Run() int {
 }
 
 // program builds ringside, once, and returns its path.
-func program(t *testing.T) string {
+func program(t *testing.T) string { return built(t, &suite.program) }
+
+// failing is the program with its points of failure (package failpoint).
+func failing(t *testing.T) string { return built(t, &suite.failing, "-tags", "failpoint") }
+
+// built builds the program to which path leads, once; which is one of suite's.
+func built(t *testing.T, path *string, args ...string) string {
 	t.Helper()
 	suite.Lock()
 	defer suite.Unlock()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
+	if *path == "" && suite.err == nil {
+		*path, suite.err = build(args)
 	}
-	return path
+	if suite.err != nil {
+		t.Fatal(suite.err)
+	}
+	return *path
 }
 
 // build is called with suite locked.
-func build() (string, error) {
-	if suite.program != "" || suite.err != nil {
-		return suite.program, suite.err
+func build(args []string) (path string, err error) {
+	if suite.dir == "" {
+		if suite.dir, err = os.MkdirTemp("", "ringside-systemtest-"); err != nil {
+			return "", err
+		}
 	}
-	dir, err := os.MkdirTemp("", "ringside-systemtest-")
-	if err != nil {
-		return "", err
-	}
-	suite.dir = dir
-	path := filepath.Join(dir, "ringside")
 	if err := lookAtSources(); err != nil {
 		return "", err
 	}
-	args := []string{"build", "-o", path}
+	path = filepath.Join(suite.dir, strings.Join(append([]string{"ringside"}, args...), ""))
+	args = append([]string{"build", "-o", path}, args...)
 	if raceDetector {
 		args = append(args, "-race")
 	}
 	if out, err := exec.Command("go", append(args, "ringside/cmd/ringside")...).CombinedOutput(); err != nil {
-		suite.err = fmt.Errorf("go build: %w\n%s", err, out)
-		return "", suite.err
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	suite.program = path
 	return path, nil
 }
 

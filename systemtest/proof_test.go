@@ -53,12 +53,11 @@ func proofSeed(t *testing.T) uint64 {
 // recorded and compared, row by row, with what the shards say of the order of writes (package history). RINGSIDE_PROOF=10m is the long run.
 func TestProof(t *testing.T) {
 	length, long := proofLength(t)
-	p := newProof(t, own(t, func(o *localcluster.Options) {
-		o.Sidecars, o.Config = 3, proofConfig
-		o.Settings["track_commit_timestamp"] = "on"
-	}))
+	c, r := proofCluster(t)
+	p := newProof(t, c, r, 0)
 	p.run()
-	s := startSchedule(p, proofSeed(t), everyLane)
+	s := &schedule{p: p, caches: c.Caches}
+	s.start(proofSeed(t), everyLane)
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); {
 		time.Sleep(min(time.Until(end), 20*time.Second))
 		p.report(p.check())
@@ -84,6 +83,19 @@ func TestProof(t *testing.T) {
 	if n := p.counted.acknowledged.Load(); n < int64(writes) {
 		t.Errorf("%d writes were acknowledged, at least %d should be", n, writes)
 	}
+}
+
+// proofCluster starts a cluster whose sidecars can be made to fail from within.
+func proofCluster(t *testing.T) (*cluster, *rig) {
+	t.Helper()
+	program(t) // its commands are used
+	r := newRig(t)
+	c := own(t, func(o *localcluster.Options) {
+		o.Binary, o.Env, o.Sidecars, o.Config = failing(t), r.env, 3, proofConfig
+		o.Settings["track_commit_timestamp"] = "on"
+	})
+	noteWrites(t, c)
+	return c, r
 }
 
 // report fails the test for what is wrong, and says what happened around it.
@@ -128,7 +140,12 @@ type lane struct {
 var everyLane = []lane{
 	{"redis", 3 * time.Second, (*schedule).hurtRedis},
 	{"shard", 4 * time.Second, (*schedule).hurtShard},
-	{"sidecar", 3 * time.Second, (*schedule).hurtSidecar},
+	{"sidecar", 4 * time.Second, (*schedule).hurtSidecar},
+	{"dies", 2 * time.Second, (*schedule).dieAtPoint},
+	{"waits", 2 * time.Second, (*schedule).waitAtPoint},
+	{"path", 2 * time.Second, (*schedule).hurtPath},
+	{"shard path", 3 * time.Second, (*schedule).hurtShardPath},
+	{"gossip", 4 * time.Second, (*schedule).hurtGossip},
 	{"ring", 2 * time.Second, (*schedule).changeRing},
 }
 

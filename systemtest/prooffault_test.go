@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"ringside/internal/failpoint"
 	"ringside/internal/localcluster"
 )
 
@@ -47,23 +48,25 @@ func (j *journal) around(at time.Duration) []string {
 // schedule lets things fail while a proof runs. What each lane does follows from the seed; how it falls together, from the machine.
 type schedule struct {
 	p      *proof
+	caches []*localcluster.Cache // that may be hurt
 	stop   chan struct{}
 	group  sync.WaitGroup
-	lanes  []lane
-	mu     sync.Mutex // guards the following
+	points []failpoint.Point // at which sidecars are to die; none: at all of them
+	mu     sync.Mutex        // guards the following
+	turn   int
 	counts map[string]int
 	errors map[string]string // an example of what could not be done
 }
 
-func startSchedule(p *proof, seed uint64, lanes []lane) *schedule {
-	s := &schedule{p: p, stop: make(chan struct{}), lanes: lanes, counts: map[string]int{}, errors: map[string]string{}}
+// start begins with it.
+func (s *schedule) start(seed uint64, lanes []lane) {
+	s.stop, s.counts, s.errors = make(chan struct{}), map[string]int{}, map[string]string{}
 	for _, l := range lanes {
 		name := fnv.New64()
 		_, _ = name.Write([]byte(l.name)) // never fails
 		rnd := rand.New(rand.NewPCG(seed, name.Sum64()))
 		s.group.Go(func() { s.run(l, rnd) })
 	}
-	return s
 }
 
 func (s *schedule) run(l lane, rnd *rand.Rand) {
@@ -122,7 +125,7 @@ func between(rnd *rand.Rand, low, high time.Duration) time.Duration {
 
 // hurtRedis hurts one cache server: never two at a time, as more than half of them cannot be down.
 func (s *schedule) hurtRedis(rnd *rand.Rand) (string, error) {
-	c := s.p.c.Caches[rnd.IntN(len(s.p.c.Caches))]
+	c := s.caches[rnd.IntN(len(s.caches))]
 	what, d := rnd.IntN(8), between(rnd, 200*time.Millisecond, 4*time.Second)
 	switch what {
 	case 0, 1, 2:
@@ -191,6 +194,8 @@ func onShard(sh *localcluster.Shard, text string) error {
 func (s *schedule) hurtSidecar(rnd *rand.Rand) (string, error) {
 	a := s.p.c.Sidecars[rnd.IntN(len(s.p.c.Sidecars))]
 	d := between(rnd, 100*time.Millisecond, 5*time.Second)
+	busy := s.p.rig.alone(a.Name)
+	defer busy.Unlock()
 	switch rnd.IntN(5) {
 	case 0, 1:
 		if err := a.Signal(syscall.SIGSTOP); err != nil {

@@ -33,12 +33,15 @@ const (
 	writeThink  = 40 * time.Millisecond
 	// proofPatience bounds the wait for a reply. Sidecars are stopped for about as long.
 	proofPatience = 6 * time.Second
+	// longPatience is longer than a change of the ring takes.
+	longPatience = 40 * time.Second
 )
 
 // row is one row of a proof and what was done with it.
 type row struct {
 	id     int
 	key    string
+	shard  string
 	others bool // it is also written past ringside
 
 	mu    sync.Mutex // guards the following
@@ -59,16 +62,18 @@ func (r *row) note(o history.Op) {
 
 // proof is a cluster under load, and the record of it.
 type proof struct {
-	t       *testing.T
-	c       *cluster
-	addrs   []string // of the sidecars
-	rows    []*row
-	begun   time.Time
-	journal *journal
-	stop    chan struct{}
-	group   sync.WaitGroup
-	writes  atomic.Int64 // the last number given to one
-	counted struct{ reads, acknowledged, unknown, refused atomic.Int64 }
+	t        *testing.T
+	c        *cluster
+	rig      *rig
+	addrs    []string // of the sidecars
+	rows     []*row
+	begun    time.Time
+	patience time.Duration // of the clients
+	journal  *journal
+	stop     chan struct{}
+	group    sync.WaitGroup
+	writes   atomic.Int64 // the last number given to one
+	counted  struct{ reads, acknowledged, unknown, refused atomic.Int64 }
 
 	mu      sync.Mutex // guards the following
 	codes   map[string]int
@@ -76,21 +81,24 @@ type proof struct {
 	answers map[string]string // to writes that were not acknowledged, by mark
 }
 
-func newProof(t *testing.T, c *cluster) *proof {
+// newProof prepares a proof on a cluster whose shards note the writes. Proofs with different numbers use different rows.
+func newProof(t *testing.T, c *cluster, r *rig, number int) *proof {
 	t.Helper()
-	p := &proof{t: t, c: c, begun: time.Now(), journal: &journal{}, stop: make(chan struct{}), codes: map[string]int{}, answers: map[string]string{}}
+	p := &proof{t: t, c: c, rig: r, begun: time.Now(), patience: proofPatience, journal: &journal{}, stop: make(chan struct{}), codes: map[string]int{}, answers: map[string]string{}}
 	for _, s := range c.Sidecars {
 		p.addrs = append(p.addrs, s.Redis)
 	}
-	p.noteWrites()
 	add := func(first, n int) {
 		for i := range n {
 			r := &row{id: first + i, key: fmt.Sprintf("user:%d", first+i), others: i >= n-proofOthers, texts: map[string]string{}}
+			if r.others {
+				r.shard = lookup(t, c.Sidecars[0], r.key).Shard
+			}
 			p.rows = append(p.rows, r)
 		}
 	}
-	add(1, proofThere)
-	add(rows+1, proofMissing)
+	add(1+number*proofThere, proofThere)
+	add(rows+1+number*proofMissing, proofMissing)
 	rand.Shuffle(len(p.rows), func(i, j int) { p.rows[i], p.rows[j] = p.rows[j], p.rows[i] })
 	return p
 }
@@ -205,7 +213,7 @@ func (p *proof) readBatch(w *wire, z *rand.Zipf, by int16) error {
 		}
 	}
 	begin := p.elapsed()
-	if err := w.send(commands...); err != nil {
+	if err := w.send(p.patience, commands...); err != nil {
 		return err
 	}
 	for i, command := range commands {
@@ -315,7 +323,7 @@ func (p *proof) writer() {
 			}
 		}
 		var v resp.Value
-		if err = conns[at].send(command); err == nil {
+		if err = conns[at].send(p.patience, command); err == nil {
 			v, err = conns[at].reply()
 		}
 		if err != nil {
@@ -400,12 +408,12 @@ func (p *proof) write(r *row, at int, ask func(int, []string) (resp.Value, error
 }
 
 // send sends commands in one write, whose replies are then to be read in time.
-func (w *wire) send(commands ...[]string) error {
+func (w *wire) send(patience time.Duration, commands ...[]string) error {
 	var out []byte
 	for _, c := range commands {
 		out = resp.AppendCommandString(out, c...)
 	}
-	if err := w.conn.SetDeadline(time.Now().Add(proofPatience)); err != nil {
+	if err := w.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	n, err := w.conn.Write(out)

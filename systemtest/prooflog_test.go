@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,12 +51,12 @@ const markDeleted = "deleted"
 func markOfSum(sum int64) string { return fmt.Sprintf("sum %d", sum) }
 
 // noteWrites makes the shards note the writes from now on.
-func (p *proof) noteWrites() {
-	p.t.Helper()
-	for _, s := range p.c.Shards {
-		conn := sql(p.t, s.DSN())
-		if _, err := conn.Exec(p.t.Context(), proofTriggers); err != nil {
-			p.t.Fatal(err)
+func noteWrites(t *testing.T, c *cluster) {
+	t.Helper()
+	for _, s := range c.Shards {
+		conn := sql(t, s.DSN())
+		if _, err := conn.Exec(t.Context(), proofTriggers); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -148,26 +149,23 @@ const othersSeen = time.Minute
 
 // other writes rows past ringside, as a migration or another service would.
 func (p *proof) other() {
-	shardOf := map[int]string{}
 	var mine []*row
 	for _, r := range p.rows {
 		if r.others {
 			mine = append(mine, r)
-			shardOf[r.id] = lookup(p.t, p.c.Sidecars[0], r.key).Shard
 		}
 	}
 	conns := map[string]*pgx.Conn{}
 	for p.pause(4 * writeThink) {
 		r := mine[rand.IntN(len(mine))]
-		name := shardOf[r.id]
 		ctx, cancel := context.WithTimeout(context.Background(), proofPatience)
 		mark := fmt.Sprintf("w%d", p.writes.Add(1))
 		o := history.Op{Begin: p.elapsed(), Write: true, Outcome: history.Acknowledged, Mark: mark}
-		written, err := p.writePast(ctx, conns, name, r.id, mark)
+		written, err := p.writePast(ctx, conns, r, mark)
 		cancel()
 		if err != nil {
 			o.Outcome = history.Unknown
-			delete(conns, name)
+			delete(conns, r.shard)
 		}
 		o.End = p.elapsed() + othersSeen
 		if written || err != nil {
@@ -182,19 +180,19 @@ func (p *proof) other() {
 }
 
 // writePast writes one row on a shard, and reports whether there was one to write.
-func (p *proof) writePast(ctx context.Context, conns map[string]*pgx.Conn, name string, id int, mark string) (written bool, err error) {
-	conn := conns[name]
+func (p *proof) writePast(ctx context.Context, conns map[string]*pgx.Conn, r *row, mark string) (written bool, err error) {
+	conn := conns[r.shard]
 	if conn == nil {
-		if conn, err = pgx.Connect(ctx, p.c.shard(p.t, name).DSN()); err != nil {
+		if conn, err = pgx.Connect(ctx, p.c.shard(p.t, r.shard).DSN()); err != nil {
 			return false, err
 		}
-		conns[name] = conn
+		conns[r.shard] = conn
 	}
 	text := "insert into public.users (id, name) values ($1, $2) on conflict (id) do update set name = excluded.name"
 	if rand.IntN(8) == 0 {
 		text = "update public.users set name = $2 where id = $1"
 	}
-	tag, err := conn.Exec(ctx, text, id, mark)
+	tag, err := conn.Exec(ctx, text, r.id, mark)
 	if err != nil {
 		_ = conn.Close(ctx) // it failed already
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	Settings map[string]string
 	// Config is added to each sidecar's configuration.
 	Config string
+	// Env is what a sidecar has in its environment besides that of this process; nil: nothing. When it is asked the servers run.
+	Env func(c *Cluster, sidecar string) []string
 	// Progress is told what is done; Log gets what the servers print. Nil: nobody.
 	Progress, Log io.Writer
 }

@@ -73,9 +73,13 @@ func (s *Sidecar) Start(ctx context.Context) error {
 	if err := os.WriteFile(s.ConfigFile, []byte(s.Config()), 0o600); err != nil {
 		return err
 	}
-	var err error
 	// SIGTERM, so that a sidecar whose demo was killed says goodbye.
-	s.proc, err = childproc.Start(childproc.Options{Path: s.cluster.o.Binary, Args: []string{"serve", "-c", s.ConfigFile}, Log: s.cluster.o.Log, DeathSignal: syscall.SIGTERM})
+	o := childproc.Options{Path: s.cluster.o.Binary, Args: []string{"serve", "-c", s.ConfigFile}, Log: s.cluster.o.Log, DeathSignal: syscall.SIGTERM}
+	if env := s.cluster.o.Env; env != nil {
+		o.Env = append(os.Environ(), env(s.cluster, s.Name)...)
+	}
+	var err error
+	s.proc, err = childproc.Start(o)
 	if err != nil {
 		return err
 	}
