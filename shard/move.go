@@ -228,6 +228,10 @@ func (r MoveRow) After(step MoveStep, token uint64) (MoveRow, error) {
 		to, ok = MoveIncoming, r.State == MoveNone
 	case MoveCopy, MoveSettle, MoveCatchUp, MoveCompare:
 		ok = r.State == MoveIncoming
+	case MoveHold:
+		ok = r.State == MoveIncoming || r.State == MoveOwned && r.Capture
+	case MoveRelease:
+		ok = r.State == MoveOwned || r.State == MoveMoved
 	case MoveCopied:
 		ok = r.State == MoveIncoming
 		r.Copied = r.Copied || ok

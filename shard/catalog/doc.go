@@ -14,6 +14,9 @@
 // suits: every call ends within its context's deadline and Timeout, whichever is first, and the connections mend themselves.
 // There is no LISTEN: whoever wants news polls, or follows a hint of gossip.
 //
+// It also keeps the journal of moves of vnodes between shards: what is to be moved, how far it is, and who drives it, by a lease whose token rises with each
+// new holder. The token is what the shards check; the lease only keeps two from driving at once.
+//
 // The database may be a shard as well: the table stands in the schema "ringside" beside the shard's own, and is installed under the same
 // advisory lock.
 //

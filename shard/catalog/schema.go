@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-const tableExists = `select to_regclass('ringside.catalog') is not null`
+const tablesExist = `select to_regclass('ringside.catalog') is not null and to_regclass('ringside.move_part') is not null`
 
 const createTable = `create table if not exists ringside.catalog (
 	one        boolean primary key default true check (one),
@@ -30,10 +30,10 @@ func (c *Catalog) installRepeatedly(ctx context.Context) error {
 	return err
 }
 
-// install makes the table if it is missing. A role that may only read and change it is enough once it is there.
+// install makes the tables that are missing. A role that may only read and change it is enough once they are there.
 func (c *Catalog) install(ctx context.Context) error {
 	var there bool
-	if err := c.db.QueryRow(ctx, tableExists).Scan(&there); err != nil || there {
+	if err := c.db.QueryRow(ctx, tablesExist).Scan(&there); err != nil || there {
 		return err
 	}
 	tx, err := c.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
@@ -61,6 +61,10 @@ func (c *Catalog) install(ctx context.Context) error {
 	}
 	if _, err := tx.Exec(ctx, createTable); err != nil {
 		return fmt.Errorf("creating the table ringside.catalog: %w", err)
+	}
+	// A script of many statements goes by the simple protocol. It holds no parameters.
+	if _, err := tx.Conn().PgConn().Exec(ctx, createMoves).ReadAll(); err != nil {
+		return fmt.Errorf("creating the tables of moves: %w", err)
 	}
 	return tx.Commit(ctx)
 }

@@ -1,0 +1,26 @@
+// Package mover carries out moves of vnodes between shards, online: it copies their rows, follows what changes meanwhile, and cuts over in a block of writes
+// that is bounded. docs/RESHARDING.md describes the protocol for operators.
+//
+// A move is written down in the catalog (package catalog), in parts that each go from one shard to another. Every sidecar runs a Mover; the one that holds the
+// catalog's lease drives, and any other takes over. What really happened stands on the two shards, in ringside.part; what is done next is decided by
+// shard.NextMoveStep from there, and whether a shard lets it by shard.MoveRow.After, in the transaction that holds the part's row.
+//
+// # Invariants (promises P3 and P4)
+//
+//	I1  Every change on a shard is made in a transaction that holds the part's row, after MoveRow.After has agreed for this driver's token. A driver that was
+//	    thought dead changes nothing.
+//	I2  A page of rows and the note of how far copying is are one transaction on the destination. Pages and changes replace what is there, so that each may
+//	    come twice, and in any order after the row was changed last.
+//	I3  Changes are struck from the source's log by number, and only those that were applied: one with a lower number may still come, from a
+//	    transaction that commits late.
+//	I4  The source is frozen and its capture switched on and off under the exclusive lock that every writer holds shared: nobody is inside. It stays
+//	    frozen for Config.Block at most, else it is thawed and tried again later.
+//	I5  Before the commit all rows were compared on both shards by count and a checksum that does not depend on their order: at leisure while
+//	    writes went on, and in the block those that had changed since.
+//	I6  From before the freeze until nobody can be using the former map, both shards keep the view that they had (ringside.view.cutover): readers by
+//	    the former map and writers by the new one use the same cached copies. The source is let go first.
+//	I7  Transactions of the mover say so in the write-ahead log (cdc.MoverOrigin), so that nobody takes what they write for changes of rows.
+//
+// Connections: of its own, one to each shard for each part under way, two parts at a time; text by COPY straight from one shard to the other, so any type of column
+// will do.
+package mover
