@@ -40,6 +40,7 @@ type feed struct {
 	change   chan struct{}
 	received *topology.Topology
 	hint     uint64    // highest epoch heard of
+	suspects bool      // a shard has refused what the present map says of it
 	adopted  time.Time // when the present topology was published here
 
 	polled time.Time // only run touches it
@@ -48,6 +49,8 @@ type feed struct {
 const (
 	// pollEvery is how often the catalog is asked without a reason, in case that a hint was lost.
 	pollEvery = 5 * time.Second
+	// suspectEvery is how often it is asked because shards refuse what the map says: vnodes may have moved.
+	suspectEvery = 50 * time.Millisecond
 	// feedTimeout bounds one question to the catalog, a shard or a cache server.
 	feedTimeout = 2 * time.Second
 )
@@ -61,6 +64,44 @@ func (f *feed) wake() {
 	select {
 	case f.wakeup <- struct{}{}:
 	default: // it will look anyway
+	}
+}
+
+// suspect makes the feed look, although nobody has spoken of a newer topology. Any goroutine; never blocks.
+func (f *feed) suspect() {
+	f.mu.Lock()
+	f.suspects = true
+	f.mu.Unlock()
+	f.wake()
+}
+
+// suspected reports whether to look because of that now, or in a moment.
+func (f *feed) suspected() (now, soon bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.suspects || time.Since(f.polled) < suspectEvery {
+		return false, f.suspects
+	}
+	f.suspects = false
+	return true, false
+}
+
+// awaitMap waits until the topology is another one than t, for so long at most.
+func (f *feed) awaitMap(ctx context.Context, t *topology.Topology, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		changed := f.changed()
+		if f.topology.Current() != t {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		}
 	}
 }
 
@@ -156,15 +197,16 @@ func (f *feed) run(ctx context.Context) error {
 // step looks once and says when to look again at the latest.
 func (f *feed) step(ctx context.Context) time.Duration {
 	again := pollEvery
-	if f.behind() || time.Since(f.polled) >= pollEvery {
+	suspected, soon := f.suspected()
+	if soon {
+		again = suspectEvery
+	}
+	if suspected || f.behind() || time.Since(f.polled) >= pollEvery {
 		f.polled = time.Now()
 		f.refresh(ctx)
 		if f.behind() {
-			again = 500 * time.Millisecond // whoever had the news could not be asked
+			again = min(again, 500*time.Millisecond) // whoever had the news could not be asked
 		}
-	}
-	if f.recall(ctx) {
-		again = min(again, time.Second)
 	}
 	if f.recall(ctx) {
 		again = min(again, time.Second)

@@ -33,6 +33,11 @@ const (
 	// tries is how often an operation is sent again because the ring changed under it. A change is news once; more often only in a storm of
 	// changes, when the caller had better be told.
 	tries = 4
+	// frozenFor is how long writes of a vnode that is frozen for a cut-over wait in the sidecar, askAgain how often they are tried meanwhile.
+	frozenFor = 500 * time.Millisecond
+	askAgain  = 20 * time.Millisecond
+	// refusedAgain is how often what a shard refuses, because it does not own the vnode, is tried again though the map has not changed.
+	refusedAgain = 100 * time.Millisecond
 	// guardRounds is how often a write that took very long asks what its shard's view has become.
 	guardRounds = 3
 )
@@ -102,12 +107,20 @@ func (r *rows) Read(ctx context.Context, keys []keyspace.Key) []proxy.Row {
 	for i := range keys {
 		open[i] = i
 	}
-	for try := 0; ; try++ {
-		changed := r.feed.changed()
+	var patience context.Context // bounds all the waits together
+	for {
+		t := r.topology.Current()
 		open = r.readOnce(ctx, keys, open, out)
-		if len(open) == 0 || try == tries-1 || !r.feed.await(ctx, changed) {
+		if len(open) == 0 || patience != nil && patience.Err() != nil {
 			return out
 		}
+		if patience == nil {
+			var cancel context.CancelFunc
+			patience, cancel = context.WithTimeout(ctx, r.feed.patience)
+			defer cancel()
+		}
+		r.feed.suspect()
+		r.feed.awaitMap(patience, t, refusedAgain)
 	}
 }
 
@@ -208,21 +221,40 @@ func (r *rows) mayFill(ref cache.Ref, k *keyspace.Key, view shard.View) bool {
 func (r *rows) Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error) {
 	w := &rowWrite{rows: r, op: op}
 	var patience context.Context // bounds all the waits together
+	var frozen time.Time         // when it was first refused because the vnode is frozen
 	for sent := 1; ; {
-		changed := r.feed.changed()
+		changed, t := r.feed.changed(), r.topology.Current()
 		err := w.once(ctx)
+		if errors.Is(err, shard.ErrFrozen) {
+			if frozen.IsZero() {
+				frozen = time.Now()
+			}
+			if time.Since(frozen) < frozenFor && ctx.Err() == nil {
+				r.feed.awaitMap(ctx, t, askAgain)
+				continue
+			}
+		}
 		if !isStale(err) || sent == tries {
 			return w.out, answer(err)
 		}
-		if w.asked {
+		elsewhere := errors.Is(err, shard.ErrNotOwner)
+		if w.asked && !elsewhere {
 			sent++
 		}
-		r.feed.wake()
 		if patience == nil {
 			var cancel context.CancelFunc
 			patience, cancel = context.WithTimeout(ctx, 2*r.feed.patience)
 			defer cancel()
 		}
+		if elsewhere { // the vnode is changing its shard, or has: the map will say so
+			if patience.Err() != nil {
+				return w.out, answer(err)
+			}
+			r.feed.suspect()
+			r.feed.awaitMap(patience, t, refusedAgain)
+			continue
+		}
+		r.feed.wake()
 		// What a refusal says of the shard's view is a change, so after one it is not waited for.
 		if !r.feed.await(patience, changed) {
 			return w.out, answer(err)

@@ -46,6 +46,7 @@ type Sidecar struct {
 	admin     *admin.Server
 	members   *members
 	operator  *changes
+	shards    *shards
 	foreign   *invalidation // changes that others make on the shards
 	verifier  *verifier
 	lost      losses
@@ -118,9 +119,12 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, err
 	}
 	s.operator = &changes{topology: s.topology, feed: s.feed, credentials: s.access.of, agreed: s.members.agreed, meet: s.meet}
+	if s.shards, err = s.newShards(registry); err != nil {
+		return nil, err
+	}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token), Pprof: cfg.Admin.Pprof}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
-		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify,
+		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify, Shards: s.shards.functions(),
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
 	})
 	return s, err
@@ -220,6 +224,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	group.Go(func() error { return s.lifecycle.run(background) })
 	group.Go(func() error { return s.handover.Run(background) })
 	group.Go(func() error { return s.foreign.run(background) })
+	group.Go(func() error { return s.shards.run(background) })
 	group.Go(func() error { return (&sampler{verifier: s.verifier, rate: s.cfg.VerifyRate}).run(background) })
 	s.awaitShards(ctx)
 	group.Go(func() error { return s.proxy.Run(background) })

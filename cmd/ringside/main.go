@@ -26,6 +26,8 @@ type cli struct {
 	Ring        ringCmd        `cmd:"" help:"Show the ring: servers, shards and what each owns."`
 	Lookup      lookupCmd      `cmd:"" help:"Say where a key lives."`
 	Cache       cacheCmd       `cmd:"" help:"Add, drain, weigh and remove cache servers while everything runs."`
+	Shard       shardCmd       `cmd:"" help:"Add and weigh shards, and attach tables."`
+	Move        moveCmd        `cmd:"" help:"Move vnodes between shards while everything runs."`
 	Verify      verifyCmd      `cmd:"" help:"Compare what is cached with the shards."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
 	Simulate    simulateCmd    `cmd:"" help:"Show on paper what changes of the fleet move, next to other schemes."`
@@ -139,7 +141,7 @@ func parseArgs(args []string, env *environment) (_ command, err error) {
 
 // negativeLast makes a negative weight an argument, where it would be taken for a flag: so it is refused for what it is.
 func negativeLast(args []string) []string {
-	if len(args) < 4 || args[0] != "cache" || args[1] != "weight" || slices.Contains(args, "--") {
+	if len(args) < 4 || args[0] != "cache" && args[0] != "shard" || args[1] != "weight" || slices.Contains(args, "--") {
 		return args
 	}
 	for i := 3; i < len(args); i++ {

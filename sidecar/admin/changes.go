@@ -148,13 +148,7 @@ func admitChange(r *http.Request, token string) *refusal {
 
 // serveChange is POST /caches/add and the like.
 func (s *Server) serveChange(w http.ResponseWriter, r *http.Request, verb Verb) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		writeError(w, r, http.StatusMethodNotAllowed, "%s changes something: POST, not %q", r.URL.Path, r.Method)
-		return
-	}
-	if no := admitChange(r, s.cfg.Token); no != nil {
-		s.refuse(w, r, no)
+	if !s.mayChange(w, r) {
 		return
 	}
 	c, err := readChange(http.MaxBytesReader(w, r.Body, maxChange), verb)

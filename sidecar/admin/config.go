@@ -48,14 +48,16 @@ type Deps struct {
 	// Invalidation tells how changes on the shards are followed. Verify looks at so many entries and compares them with the shards, within ctx.
 	Invalidation func() Invalidation
 	Verify       func(ctx context.Context, sample int) Verification
-	Gatherer     prometheus.Gatherer
-	Log          *slog.Logger
+	// Shards is about shards and moves between them.
+	Shards   Shards
+	Gatherer prometheus.Gatherer
+	Log      *slog.Logger
 }
 
 func (d Deps) validate() error {
 	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Ready == nil || d.Change == nil || d.Progress == nil ||
-		d.Invalidation == nil || d.Verify == nil || d.Gatherer == nil || d.Log == nil {
-		return errors.New("admin: Topology, Keyspaces, Members, Pools, Ready, Change, Progress, Invalidation, Verify, Gatherer and Log must all be given")
+		d.Invalidation == nil || d.Verify == nil || !d.Shards.complete() || d.Gatherer == nil || d.Log == nil {
+		return errors.New("admin: Topology, Keyspaces, Members, Pools, Ready, Change, Progress, Invalidation, Verify, Shards, Gatherer and Log must all be given")
 	}
 	return nil
 }

@@ -46,12 +46,28 @@ func newSetup(t testing.TB, top *topology.Topology) *setup {
 		Change:   func(context.Context, Change) (Changed, error) { return Changed{}, errors.New("unexpected") },
 		Progress: func() Progress { return Progress{} }, Invalidation: func() Invalidation { return Invalidation{} },
 		Verify:   func(context.Context, int) Verification { return Verification{} },
+		Shards:   noShards(),
 		Gatherer: registry, Log: slog.New(slog.NewTextHandler(&s.logs, nil)),
 	}
 	if top != nil {
 		s.deps.Topology.Publish(top)
 	}
 	return s
+}
+
+// noShards refuses all that is asked of shards.
+func noShards() Shards {
+	no := errors.New("unexpected")
+	return Shards{
+		Plan:   func(context.Context, MoveRequest) (MovePlan, error) { return MovePlan{}, no },
+		Start:  func(context.Context, MoveRequest) (MoveStarted, error) { return MoveStarted{}, no },
+		Cancel: func(context.Context, int64) error { return no },
+		Moves:  func(context.Context) ([]MovePart, error) { return nil, nil },
+		Verify: func(context.Context) (MoveVerification, error) { return MoveVerification{}, no },
+		Add:    func(context.Context, NewShard) (Changed, error) { return Changed{}, no },
+		Weigh:  func(context.Context, string, int64) (Changed, error) { return Changed{}, no },
+		Attach: func(context.Context, string) (Attached, error) { return Attached{}, no },
+	}
 }
 
 func (s *setup) server(t testing.TB) *Server {

@@ -58,16 +58,6 @@ func (s *Server) servePools(w http.ResponseWriter, r *http.Request) {
 	}{append([]Pool{}, s.deps.Pools()...)})
 }
 
-// noMoves is honest about what this version can do.
-const noMoves = "this version moves no vnodes between shards"
-
-func (s *Server) serveMoves(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, r, struct {
-		Moves []struct{} `json:"moves"`
-		Note  string     `json:"note"`
-	}{[]struct{}{}, noMoves})
-}
-
 // serveHealth says that the process lives, and nothing else: it must not be restarted for the troubles of others.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, typeText, []byte("ok\n"))

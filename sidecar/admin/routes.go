@@ -26,7 +26,9 @@ func (s *Server) newRoutes() routes {
 		"/topology":     http.HandlerFunc(s.serveTopology),
 		"/members":      http.HandlerFunc(s.serveMembers),
 		"/pools":        http.HandlerFunc(s.servePools),
-		"/moves":        http.HandlerFunc(s.serveMoves),
+		movesPath:       http.HandlerFunc(s.serveMoves),
+		movePlanPath:    http.HandlerFunc(s.serveMovePlan),
+		moveVerifyPath:  http.HandlerFunc(s.serveMoveVerify),
 		changesPath:     http.HandlerFunc(s.serveChanges),
 		"/invalidation": http.HandlerFunc(s.serveInvalidation),
 		verifyPath:      http.HandlerFunc(s.serveVerify),
@@ -51,6 +53,7 @@ func (r routes) find(path string) http.Handler {
 func (s *Server) paths() string {
 	all := slices.Collect(maps.Keys(s.routes))
 	all = slices.AppendSeq(all, maps.Keys(s.verbs))
+	all = slices.AppendSeq(all, maps.Keys(s.orders))
 	slices.Sort(all)
 	return strings.Join(all, " ")
 }
@@ -80,6 +83,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if verb, ok := s.verbs[r.URL.Path]; ok {
 		s.serveChange(w, r, verb)
+		return
+	}
+	if o, ok := s.orders[r.URL.Path]; ok {
+		s.serveOrder(w, r, o)
 		return
 	}
 	handler := s.routes.find(r.URL.Path)

@@ -17,7 +17,7 @@ func TestAnswers(t *testing.T) {
 		return []Pool{{Name: "s1", Budget: 64, Limit: 32, InUse: 1, Idle: 2, Waiting: 3, OldestWaitMS: 4, Served: 5, Shed: 6, State: "down", LastError: "refused"}}
 	}
 	server := s.server(t)
-	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /invalidation /members /metrics /moves /pools /readyz /ring /ring/lookup /topology /verify"
+	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /invalidation /members /metrics /moves /moves/cancel /moves/plan /moves/start /moves/verify /pools /readyz /ring /ring/lookup /shards/add /shards/attach /shards/weight /topology /verify"
 	for _, test := range []struct {
 		method, target string
 		code           int
@@ -27,7 +27,7 @@ func TestAnswers(t *testing.T) {
 			`"boot":"b1","epoch":7,"digest":"00ff","state":"alive","self":true}]}`},
 		{"GET", "/pools", 200, typeJSON, `{"shards":[{"name":"s1","budget":64,"limit":32,"in_use":1,"idle":2,"waiting":3,"oldest_wait_ms":4,"served":5,"shed":6,` +
 			`"state":"down","last_error":"refused"}]}`},
-		{"GET", "/moves", 200, typeJSON, `{"moves":[],"note":"this version moves no vnodes between shards"}`},
+		{"GET", "/moves", 200, typeJSON, `{"moves":[]}`},
 		{"GET", "/healthz", 200, typeText, "ok"},
 		{"GET", "/readyz", 200, typeText, "ready"},
 		{"HEAD", "/healthz", 200, typeText, ""},

@@ -32,6 +32,7 @@ type Server struct {
 	log    *slog.Logger
 	routes routes
 	verbs  map[string]Verb
+	orders map[string]order
 	page   *page
 	rings  ringCache
 
@@ -51,7 +52,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
 	s := &Server{cfg: cfg, deps: deps, log: deps.Log.With("component", "admin"), page: p, ready: make(chan struct{})}
-	s.routes, s.verbs = s.newRoutes(), verbs()
+	s.routes, s.verbs, s.orders = s.newRoutes(), verbs(), s.newOrders()
 	return s, nil
 }
 

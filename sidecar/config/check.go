@@ -33,13 +33,15 @@ func CheckName(name string) error {
 // CheckAddr says what is wrong with the address of a server that does not come from a file.
 func CheckAddr(addr string) error { return checkAddr(addr) }
 
+// MaxConnections is the largest budget of a shard that makes sense.
+const MaxConnections = 10_000
+
 // The same for other values.
 const (
-	maxConnections = 10_000
-	maxClients     = 1_000_000
-	maxLoops       = 1024
-	maxVerifyRate  = 1000
-	maxIdle        = 30 * 24 * time.Hour
+	maxClients    = 1_000_000
+	maxLoops      = 1024
+	maxVerifyRate = 1000
+	maxIdle       = 30 * 24 * time.Hour
 )
 
 // check reports what decoding cannot see: values out of range, and values that do not go together.
@@ -231,7 +233,7 @@ func (c *Config) checkShards(d *decoder) {
 		dsns.add(path+".dsn", string(s.DSN), true)
 		checkRange(d, path+".weight", s.Weight, 0, MaxWeight)
 		total += s.Weight
-		checkRange(d, path+".max_connections", s.MaxConnections, 1, maxConnections)
+		checkRange(d, path+".max_connections", s.MaxConnections, 1, MaxConnections)
 	}
 	if len(c.Shards) > 0 && total == 0 {
 		d.fault("shards", "shards need at least one weight above 0")

@@ -1,0 +1,292 @@
+package systemtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"ringside/internal/localcluster"
+	"ringside/internal/realpg"
+)
+
+// increments raises counters of rows through all sidecars, and reads them back through others, until end.
+type increments struct {
+	c       *cluster
+	from    int // counters are the visits of users from+1 to from+len(acked)
+	before  int64
+	acked   []atomic.Int64
+	unknown atomic.Int64 // sent to a sidecar that was killed
+	tried   atomic.Int64 // refused with TRYAGAIN
+	stop    chan struct{}
+	group   sync.WaitGroup
+
+	mu      sync.Mutex
+	wrong   []string
+	slowest time.Duration
+}
+
+func increment(t *testing.T, c *cluster, from, n int) *increments {
+	x := &increments{c: c, from: from, acked: make([]atomic.Int64, n), stop: make(chan struct{})}
+	x.before, _ = x.sum(t)
+	for i := range 8 {
+		x.group.Go(func() { x.run(i) })
+	}
+	t.Cleanup(x.end)
+	return x
+}
+
+func (x *increments) run(i int) {
+	var w [2]*wire // to write by, and to read by
+	defer func() {
+		for _, c := range w {
+			if c != nil {
+				c.close()
+			}
+		}
+	}()
+	for {
+		select {
+		case <-x.stop:
+			return
+		case <-time.After(time.Duration(rand.IntN(4000)) * time.Microsecond):
+		}
+		for j := range w {
+			if w[j] == nil {
+				w[j], _ = open(x.c.Sidecars[(i+j)%len(x.c.Sidecars)].Redis) // it may be down: again in a moment
+			}
+		}
+		if w[0] == nil || w[1] == nil {
+			continue
+		}
+		at := rand.IntN(len(x.acked))
+		key := "user:" + strconv.Itoa(x.from+1+at)
+		begun := time.Now()
+		v, err := w[0].ask([]string{"HINCRBY", key, "visits", "1"})
+		switch {
+		case err != nil:
+			x.unknown.Add(1)
+			w[0].close()
+			w[0] = nil
+			continue
+		case strings.HasPrefix(show(v[0]), "-TRYAGAIN"):
+			x.tried.Add(1)
+			continue
+		case strings.HasPrefix(show(v[0]), "-"):
+			x.fault("HINCRBY %s: %s", key, show(v[0]))
+			continue
+		}
+		x.took(time.Since(begun))
+		least := x.acked[at].Add(1)
+		if v, err = w[1].ask([]string{"HGET", key, "visits"}); err != nil {
+			w[1].close()
+			w[1] = nil
+			continue
+		}
+		// Each counter begins at id mod 100.
+		got, err := strconv.ParseInt(show(v[0]), 10, 64)
+		if begunAt := int64((x.from + 1 + at) % 100); !strings.HasPrefix(show(v[0]), "-TRYAGAIN") && (err != nil || got < begunAt+least) {
+			x.fault("stale: %s is %s after %d were acknowledged", key, show(v[0]), least)
+		}
+	}
+}
+
+func (x *increments) fault(format string, args ...any) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.wrong) < 20 {
+		x.wrong = append(x.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+func (x *increments) took(d time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.slowest = max(x.slowest, d)
+}
+
+func (x *increments) end() {
+	select {
+	case <-x.stop:
+	default:
+		close(x.stop)
+	}
+	x.group.Wait()
+}
+
+// sum is what the shards hold of the counters, and in how many rows.
+func (x *increments) sum(t *testing.T) (sum, n int64) {
+	t.Helper()
+	for _, s := range x.c.Shards {
+		conn, err := pgx.Connect(t.Context(), s.DSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a, b int64
+		err = conn.QueryRow(t.Context(), `select coalesce(sum(visits), 0)::bigint, count(*) from users where id between $1 and $2`, x.from+1, x.from+len(x.acked)).Scan(&a, &b)
+		_ = conn.Close(context.WithoutCancel(t.Context())) // only read
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, n = sum+a, n+b
+	}
+	return sum, n
+}
+
+// check compares the shards with what was acknowledged.
+func (x *increments) check(t *testing.T) {
+	t.Helper()
+	x.end()
+	var acked int64
+	for i := range x.acked {
+		acked += x.acked[i].Load()
+	}
+	sum, n := x.sum(t)
+	if got := sum - x.before; got < acked || got > acked+x.unknown.Load() || n != int64(len(x.acked)) {
+		t.Errorf("the shards hold %d increments in %d rows; acknowledged were %d in %d, %d are not known", got, n, acked, len(x.acked), x.unknown.Load())
+	}
+	for _, w := range x.wrong {
+		t.Error(w)
+	}
+	if acked < 100 {
+		t.Errorf("only %d increments", acked)
+	}
+	t.Logf("%d increments, the slowest took %v; %d were told to try again, %d not answered", acked, x.slowest, x.tried.Load(), x.unknown.Load())
+}
+
+// drivers are the sidecars that say that they drive moves.
+func (c *cluster) drivers(t *testing.T) (out []*localcluster.Sidecar) {
+	for _, s := range c.Sidecars {
+		if body, err := tryGet(s, "/metrics"); err == nil && strings.Contains(string(body), "\nringside_move_driving 1") {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Promises P3 and P4, on the whole: while 8 writers raise counters through 3 sidecars, half of the vnodes go to the other shard and come back, and the
+// sidecar that drives is killed. A sidecar that was stopped meanwhile is sent on by the shard.
+func TestVnodesMoveUnderWriters(t *testing.T) {
+	c := own(t, func(o *localcluster.Options) { o.Sidecars = 3 })
+	x := increment(t, c, 0, 2000)
+
+	plan := c.command(t, "move", "plan", "--vnodes", "0-32767", "--to", "s2")
+	if !strings.Contains(plan, "s1") || !strings.Contains(plan, "s2") {
+		t.Fatalf("plan:\n%s", plan)
+	}
+	t.Log(c.command(t, "move", "start", "--vnodes", "0-32767", "--to", "s2", "--wait"))
+	t.Log(c.command(t, "move", "verify"))
+	t.Log(c.command(t, "move", "status"))
+
+	// Back, by the weights; whoever drives is killed in the middle of it.
+	c.command(t, "move", "start")
+	var dead *localcluster.Sidecar
+	eventually(t, 60*time.Second, "somebody drives", func() bool {
+		for _, s := range c.drivers(t) {
+			dead = s
+		}
+		return dead != nil
+	})
+	if err := dead.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s drove and was killed", dead.Name)
+	if err := dead.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 120*time.Second, "the move is done", func() bool {
+		body, err := tryGet(c.Sidecars[0], "/moves")
+		return err == nil && !strings.Contains(string(body), `"running"`) && !strings.Contains(string(body), `"waiting"`)
+	})
+	t.Log(c.command(t, "move", "status"))
+	t.Log(c.command(t, "move", "verify"))
+	if plan := c.command(t, "move", "plan"); !strings.Contains(plan, "nothing to move") {
+		t.Errorf("after it moved back: %s", plan)
+	}
+	x.check(t)
+	if out := c.command(t, "verify", "cache", "--sample", "10000"); strings.Contains(out, "STALE KEY") {
+		t.Errorf("stale copies: %s", out)
+	}
+	c.stoppedSidecarIsSentOn(t)
+}
+
+// stoppedSidecarIsSentOn stops a sidecar, moves a vnode, and lets the sidecar go on: the former owner refuses its first write, and it lands on the new one.
+func (c *cluster) stoppedSidecarIsSentOn(t *testing.T) {
+	const key = "user:4321"
+	old := c.Sidecars[2]
+	w := dial(t, old.Redis)
+	was := w.do(t, "HGET", key, "visits")
+	l := lookup(t, c.Sidecars[0], key)
+	to := map[string]string{"s1": "s2", "s2": "s1"}[l.Shard]
+	if err := old.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Signal(syscall.SIGCONT) }() // it goes on already, if all is well
+	c.command(t, "move", "start", "--vnodes", strconv.Itoa(l.ShardVnode), "--to", to, "--wait")
+	former := sql(t, c.shard(t, l.Shard).DSN())
+	_, err := former.Exec(t.Context(), "update users set visits = -1 where id = 4321")
+	if err != nil {
+		t.Errorf("an update of no row at the former owner: %v", err) // the row is gone there
+	}
+	_, err = former.Exec(t.Context(), "insert into users values (4321)")
+	if err == nil || !strings.Contains(err.Error(), "RS002") || !strings.Contains(err.Error(), "shard "+to) {
+		t.Errorf("an insert at the former owner: %v", err)
+	}
+	if err := old.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := strconv.Atoi(was)
+	w.want(t, ":"+strconv.Itoa(n+1), "HINCRBY", key, "visits", "1")
+	if got := query(t, sql(t, c.shard(t, to).DSN()), "select visits::text from users where id = 4321"); got != strconv.Itoa(n+1) {
+		t.Errorf("on %s it is %s", to, got)
+	}
+	for _, s := range c.Sidecars {
+		dial(t, s.Redis).want(t, strconv.Itoa(n+1), "HGET", key, "visits")
+	}
+}
+
+// A shard joins, is given its share, is drained, and is empty then.
+func TestAShardJoinsAndIsDrained(t *testing.T) {
+	c := own(t, nil)
+	server := realpg.Alone(t, map[string]string{"wal_level": "logical"})
+	third := sql(t, server.DSN())
+	execute(t, third, "create table public.users (id bigint primary key, name text, email text, visits bigint, updated_at timestamptz)")
+	if out, err := c.tryCommand("shard", "add", "s3", server.DSN()); err == nil || !strings.Contains(out, "no table orders") {
+		t.Errorf("without a table: %v, %s", err, out)
+	}
+	execute(t, third, "create table public.orders (tenant text, id bigint, item text, cents bigint, primary key (tenant, id))")
+	c.command(t, "shard", "add", "s3", server.DSN(), "--wait")
+	if out, err := c.tryCommand("move", "start"); err == nil || !strings.Contains(out, "ringside shard attach users") {
+		t.Errorf("before the tables are attached: %v, %s", err, out)
+	}
+	c.command(t, "shard", "attach", "users")
+	c.command(t, "shard", "attach", "orders")
+	x := increment(t, c, 0, 1000)
+	c.Shards = append(c.Shards, &localcluster.Shard{Name: "s3", Server: server})
+	defer func() { c.Shards = c.Shards[:2] }() // the other one is not the cluster's to stop
+
+	t.Log(c.command(t, "move", "plan"))
+	c.command(t, "move", "start", "--wait")
+	if got := query(t, third, "select count(*)::text from ringside.ownership where state = 'owned'"); got != "21845" && got != "21846" {
+		t.Errorf("s3 owns %s vnodes", got)
+	}
+	if got, _ := strconv.Atoi(query(t, third, "select count(*)::text from users")); got < rows/4 || got > rows/2 {
+		t.Errorf("s3 holds %d of %d users", got, rows)
+	}
+	c.command(t, "move", "verify")
+	c.command(t, "shard", "weight", "s3", "0")
+	c.command(t, "move", "start", "--wait")
+	if got := query(t, third, "select (select count(*) from users) + (select count(*) from orders) || ' ' || (select count(*) from ringside.ownership where state = 'owned')"); got != "0 0" {
+		t.Errorf("s3 was drained and holds %s (rows, vnodes)", got)
+	}
+	t.Log(c.command(t, "move", "verify"))
+	x.check(t)
+}
