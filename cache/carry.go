@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -119,7 +120,8 @@ func handedOf(parts []any, item *Item) handed {
 }
 
 // CarryOver takes over the entries of rows that nobody has asked for yet, as a reader of each would, and returns how many. It loads nothing: what
-// is there already, or is being written, filled or read by others, is left to them.
+// is there already, or is being written, filled or read by others, is left to them. It may be called as soon as all writers
+// clean both places, or have been acknowledged, or will look again before they are.
 func (c *Cache) CarryOver(ctx context.Context, items []Item) (carried int) {
 	now := time.Now()
 	flights := make([]*flight, 0, len(items))
@@ -129,7 +131,7 @@ func (c *Cache) CarryOver(ctx context.Context, items []Item) (carried int) {
 			flights = append(flights, &flight{ref: items[i].Ref, lead: waiter{call: lead, idx: i}})
 		}
 	}
-	if len(flights) == 0 {
+	if flights = c.lacking(ctx, flights); len(flights) == 0 {
 		return 0
 	}
 	c.ask(ctx, flights)
@@ -162,4 +164,37 @@ func (c *Cache) CarryOver(ctx context.Context, items []Item) (carried int) {
 		}
 	}
 	return carried
+}
+
+// lacking leaves out what goes to servers that have all of it already: nothing is asked there but how many of the entries exist.
+func (c *Cache) lacking(ctx context.Context, flights []*flight) []*flight {
+	names := map[Ref][]string{} // by server
+	for _, f := range flights {
+		at := Ref{Server: f.ref.Server, RunID: f.ref.RunID}
+		names[at] = append(names[at], f.ref.Name)
+	}
+	var steps []*step
+	has := map[Ref]*step{}
+	for at, names := range names {
+		if srv, err := c.servers.of(at); err == nil {
+			defer c.servers.release(srv)
+			has[at] = &step{srv: srv, cmd: redis.NewIntCmd(ctx, existArgs(names)...)}
+			steps = append(steps, has[at])
+		}
+	}
+	c.exec(ctx, steps)
+	return slices.DeleteFunc(flights, func(f *flight) bool {
+		at := Ref{Server: f.ref.Server, RunID: f.ref.RunID}
+		st := has[at]
+		return st != nil && st.cmd.Err() == nil && st.cmd.(*redis.IntCmd).Val() == int64(len(names[at]))
+	})
+}
+
+func existArgs(names []string) []any {
+	args := make([]any, 0, 1+len(names))
+	args = append(args, "EXISTS")
+	for _, name := range names {
+		args = append(args, name)
+	}
+	return args
 }

@@ -363,7 +363,7 @@ func TestOneClaimsAFormerServerAtATime(t *testing.T) {
 	h := newHandOver(t)
 	claim := func(token string, life time.Duration) Claim {
 		t.Helper()
-		c, err := h.servers.Claim(ctxb, "c1", h.was.RunID, "s1", epoch, token, life)
+		c, err := h.servers.Claim(ctxb, "c1", h.was.RunID, "s1", epoch, token, life, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,14 +372,37 @@ func TestOneClaimsAFormerServerAtATime(t *testing.T) {
 	if a, b, again := claim("a", time.Minute), claim("b", time.Minute), claim("a", 50*time.Millisecond); a != ClaimOurs || b != ClaimOthers || again != ClaimOurs {
 		t.Errorf("%v, %v, %v", a, b, again)
 	}
+	carriedFrom := func(token string) {
+		t.Helper()
+		if err := h.servers.CarriedFrom(ctxb, "c1", h.was.RunID, "s1", epoch, token); err != nil {
+			t.Fatal(err)
+		}
+	}
 	within(t, "the claim lapses", 5*time.Second, func() bool { return claim("b", time.Minute) == ClaimOurs })
+	carriedFrom("a") // whose claim has lapsed
+	if a, b := claim("a", time.Minute), claim("b", time.Minute); a != ClaimOthers || b != ClaimOurs {
+		t.Errorf("%v, %v", a, b)
+	}
+	carriedFrom("b")
+	if a, b := claim("a", time.Minute), claim("b", time.Minute); a != ClaimCarried || b != ClaimCarried {
+		t.Errorf("after the first time through it: %v, %v", a, b)
+	}
+	again, err := h.servers.Claim(ctxb, "c1", h.was.RunID, "s1", epoch, "a", time.Minute, true)
+	if b := claim("b", time.Minute); err != nil || again != ClaimOurs || b != ClaimOthers {
+		t.Errorf("for the second time through it: %v, %v; %v", again, err, b)
+	}
+	carriedFrom("a")
+	later, err := h.servers.Claim(ctxb, "c1", h.was.RunID, "s1", epoch+1, "b", time.Minute, false)
+	if err != nil || later != ClaimOurs {
+		t.Errorf("for a later change: %v, %v", later, err)
+	}
 	if err := h.servers.CloseFor(ctxb, "c1", h.was.RunID, "s1", epoch); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := claim("a", time.Minute), claim("b", time.Minute); a != ClaimClosed || b != ClaimClosed {
 		t.Errorf("after closing: %v, %v", a, b)
 	}
-	_, err := h.servers.Claim(ctxb, "c1", "another", "s1", epoch, "a", time.Minute)
+	_, err = h.servers.Claim(ctxb, "c1", "another", "s1", epoch, "a", time.Minute, true)
 	if err == nil || !strings.Contains(err.Error(), "run_id") {
 		t.Errorf("on another incarnation: %v", err)
 	}

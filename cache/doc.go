@@ -17,8 +17,9 @@
 //	         lift     poison -> without ours       when nothing was written; nothing, if there is no other writer
 //
 // While a row changes servers, writers poison and clean its entry on both, and a reader that got the lease on the new one asks the former one
-// before it loads (Carry): what is handed is put like a fill, only in place of the lease. Before writers leave the former server alone it is
-// closed for that change, by a marker on itself that the script hand looks at: however late a reader asks, nothing old comes across.
+// before it loads (Carry): what is handed is put like a fill, only in place of the lease. What nobody has asked for yet is taken over likewise
+// (CarryOver). Before writers leave the former server alone it is closed for that change, by a marker on itself that the script hand looks at:
+// however late a reader asks, nothing old comes across.
 //
 // Poison is a set of writers, each with a time at which it ends by itself. A writer puts and takes away only itself, so however writers
 // of one row overlap, nobody can fill its entry from before one of them commits until that one has cleaned or its time is over: a

@@ -26,14 +26,16 @@ import (
 // one has returned a version never returns an older one either, whatever became of the writer.
 
 // rules are what can be left out, to show that the search finds what comes of it.
-type rules struct{ lease, poison, fence, clean, order, closing, hold, guard bool }
+type rules struct{ lease, poison, fence, clean, order, closing, hold, wait, guard bool }
 
-// The phases of the change, as the model counts them.
+// The phases of the change, as the model counts them. From the beginning of one to that of the next but one takes more than view_ttl.
 const (
 	phaseBefore = iota // the shard is at the old epoch
 	phasePreparing
+	phaseCarrying // in which it still is, for so long by now that a keeper\'s carrier may begin
 	phaseActive
 	phaseAfter
+	phases
 )
 
 // The steps of writers and readers.
@@ -45,7 +47,7 @@ const (
 	stopped // done, refused or dead
 	getting
 	asking
-	carrying
+	carrying // so is a carrier with the lease of the new copy
 	loading
 	filling
 	onShard
@@ -56,7 +58,7 @@ const (
 const (
 	nothing = iota
 	value   // arg: the version
-	leased  // arg: the reader
+	leased  // arg: the reader, or carrier
 	poisons // arg: the set of writers
 )
 
@@ -74,6 +76,9 @@ type modelWriter struct {
 
 type modelReader struct{ step, sidecar, view, floor, value uint8 }
 
+// modelCarrier takes the entry over without being asked for it, again and again.
+type modelCarrier struct{ step, value uint8 }
+
 type modelState struct {
 	entry                 [2]modelEntry
 	version, acked, phase uint8
@@ -83,6 +88,7 @@ type modelState struct {
 	lost                  [2]bool // the sidecar cannot confirm its view
 	writers               [2]modelWriter
 	readers               [3]modelReader
+	carrier               modelCarrier
 	losses                uint8
 }
 
@@ -90,11 +96,12 @@ type modelState struct {
 type model struct {
 	rules
 	writers, readers, losses int
+	carrier                  bool // there is one
 	loseTouch                bool // sidecar 0 may
 	inTurn                   bool // a reader begins when the one before it has its answer
 	down                     bool // the change is X going down
 	writeBy, firstBy, restBy []uint8
-	copies                   [4]topology.Copies // by phase
+	copies                   [phases]topology.Copies // by phase
 	of                       map[topology.Copy]uint8
 }
 
@@ -123,13 +130,14 @@ func newModel(t *testing.T, down bool) *model {
 			break
 		}
 	}
-	views := [4]shard.View{
-		{Epoch: before.Epoch, Phase: shard.Done},
-		{Epoch: after.Epoch, Phase: shard.Preparing, From: before.Epoch},
-		{Epoch: after.Epoch, Phase: shard.Active, From: before.Epoch},
-		{Epoch: after.Epoch, Phase: shard.Done, From: before.Epoch},
+	views := [phases]shard.View{
+		phaseBefore:    {Epoch: before.Epoch, Phase: shard.Done},
+		phasePreparing: {Epoch: after.Epoch, Phase: shard.Preparing, From: before.Epoch},
+		phaseCarrying:  {Epoch: after.Epoch, Phase: shard.Preparing, From: before.Epoch},
+		phaseActive:    {Epoch: after.Epoch, Phase: shard.Active, From: before.Epoch},
+		phaseAfter:     {Epoch: after.Epoch, Phase: shard.Done, From: before.Epoch},
 	}
-	m := &model{rules: rules{true, true, true, true, true, true, true, true}, down: down, of: map[topology.Copy]uint8{}}
+	m := &model{rules: rules{true, true, true, true, true, true, true, true, true}, down: down, of: map[topology.Copy]uint8{}}
 	for i, view := range views {
 		by := after
 		if i == phaseBefore {
@@ -198,53 +206,6 @@ func (m *model) follow(s modelState, next func(modelState), stale func(string)) 
 	}
 }
 
-// ring is what sidecars, keepers and the network do.
-func (m *model) ring(s modelState, next func(modelState)) {
-	for i := range s.view {
-		if s.view[i] < s.phase { // it hears of the phase, or of one on the way there
-			n := s
-			n.view[i], n.lost[i] = s.phase, false
-			next(n)
-		}
-		if s.view[i] < s.phase && !s.lost[i] && m.loseTouch && i == 0 {
-			n := s
-			n.lost[i] = true
-			next(n)
-		}
-	}
-	if m.down && !s.unreachable {
-		n := s
-		n.unreachable = true
-		next(n)
-	}
-	if s.phase == phaseActive && !s.closed {
-		n := s
-		n.closed = true
-		next(n)
-	}
-	if s.phase == phaseAfter || m.down && !s.unreachable {
-		return
-	}
-	for i := range s.view {
-		if m.hold && s.view[i] != s.phase && !s.lost[i] {
-			return
-		}
-	}
-	for k := range m.writers { // the exclusive lock waits for transactions under way
-		if m.fence && s.writers[k].step == inTransaction {
-			return
-		}
-	}
-	if s.phase == phaseActive && m.closing && !s.closed {
-		return
-	}
-	n := s
-	if n.phase++; m.down && n.phase == phaseActive {
-		n.phase++ // there is nothing to hand over
-	}
-	next(n)
-}
-
 func (m *model) write(s modelState, k int, next func(modelState)) {
 	w := s.writers[k]
 	go1 := func(w modelWriter, change func(n *modelState)) {
@@ -280,7 +241,7 @@ func (m *model) write(s modelState, k int, next func(modelState)) {
 			})
 			return
 		}
-		if m.fence && w.view != s.phase {
+		if m.fence && w.view != viewIn(s.phase) {
 			return // refused by the shard
 		}
 		n := w

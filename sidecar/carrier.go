@@ -13,8 +13,10 @@ import (
 	"ringside/sidecar/topology"
 )
 
-// carrier takes over, while a shard is in phase shard.Active, the entries of its rows from the servers that lose them, and then closes those
-// servers for the change. Readers take over what they ask for; the carrier sees to the rest, which would have to be loaded again otherwise.
+// carrier takes over the entries of a shard's rows from the servers that lose them. It goes through those servers twice. Late in phase
+// shard.Preparing, while readers still use the former copies: they hardly notice that the ring changes, since what they ask for afterwards
+// is in its new place already. And in phase shard.Active, for what has been filled meanwhile; readers take over themselves what they ask for before
+// the carrier comes to it. Then it closes the servers for the change.
 // One sidecar does it for one shard and server at a time, by a claim on that server; when it dies, another one begins anew.
 type carrier struct {
 	shard        string
@@ -37,39 +39,43 @@ type loser struct {
 	cursor      uint64
 	scanned     bool // all of its entries have been seen to
 	carried     int
-	closed      bool
+	done        bool      // by whoever it was; in phase shard.Active: and it has been closed
 	failing     time.Time // since when it cannot be used; zero: it can
 	told        bool
 }
 
 const (
-	// carryBatch is how many rows are taken over at once. Between two batches as long as one has taken the servers are left alone.
-	carryBatch = 64
+	// carryBatch is how many rows are taken over at once. Few, because a server does nothing else meanwhile.
+	carryBatch = 16
+	// carryRest is how long the servers are left alone between two batches, as a multiple of what one has taken; longestRest at most.
+	carryRest   = 3
+	longestRest = 15 * time.Millisecond
 	// carrySlice is how long a keeper does nothing but carry.
 	carrySlice = 500 * time.Millisecond
-	// carryLimit is after how long the rest is left to be loaded.
+	// carryLimit is after how long in one phase the rest is left: to readers, and at last to be loaded.
 	carryLimit = 10 * time.Minute
 	claimLife  = 5 * time.Second
 	// failingFor is after how long it is said that a change waits for a server.
 	failingFor = 5 * time.Second
 )
 
-// isClosed reports whether the former owners are known to be closed for the change that the view is in.
-func (c *carrier) isClosed(view shard.View) bool {
+// isDone reports whether all is known to be done that is to be done in the view's phase: see loser.done.
+func (c *carrier) isDone(view shard.View) bool {
 	if !c.view.Same(view) {
 		return false
 	}
 	for i := range c.from {
-		if !c.from[i].closed {
+		if !c.from[i].done {
 			return false
 		}
 	}
 	return true
 }
 
-// goOn does a slice of the work. view is one in phase Active, which has been seen for so long, t that of its epoch. When all has been taken over and
-// the phase has been held, the servers are closed. more: there is more to do at once. A server that cannot be used holds the change up, since
-// others may still be able to take old entries over from it: until it is back, or a topology does without it.
+// goOn does a slice of the work. view is one in phase Active, or in phase Preparing for longer than carriesAfter, which has been seen for so long; t is
+// that of its epoch. When all has been taken over and phase Active has been held, the servers are closed. more: there is more to do at once.
+// A server that cannot be used holds phase Active up, since others may still be able to take old entries over from it: until it is back, or a
+// topology does without it.
 func (c *carrier) goOn(ctx context.Context, t *topology.Topology, view shard.View, seen, hold time.Duration) (more bool, err error) {
 	if !c.view.Same(view) {
 		c.view, c.from = view, nil
@@ -79,7 +85,7 @@ func (c *carrier) goOn(ctx context.Context, t *topology.Topology, view shard.Vie
 	}
 	for i := range c.from {
 		l := &c.from[i]
-		if l.closed {
+		if l.done {
 			continue
 		}
 		again, e := c.empty(ctx, t, l, seen, hold)
@@ -89,17 +95,20 @@ func (c *carrier) goOn(ctx context.Context, t *topology.Topology, view shard.Vie
 		c.watch(l, e)
 		more = more || again
 	}
-	return more && err == nil || c.isClosed(view), err
+	return more && err == nil || c.isDone(view), err
 }
 
-// watch says once that the change waits for a server.
+// watch says once that the change waits for a server. In phase Preparing it does not wait for long: readers may do what is left.
 func (c *carrier) watch(l *loser, err error) {
 	switch {
 	case err == nil:
 		l.failing, l.told = time.Time{}, false
 	case l.failing.IsZero():
 		l.failing = time.Now()
-	case !l.told && time.Since(l.failing) > failingFor:
+	case time.Since(l.failing) <= failingFor:
+	case c.view.Phase == shard.Preparing:
+		l.done = true
+	case !l.told:
 		l.told = true
 		c.log.Warn("the change of the ring waits for a cache server that is to hand over rows", "server", l.name, "error", err)
 	}
@@ -111,12 +120,12 @@ func (c *carrier) empty(ctx context.Context, t *topology.Topology, l *loser, see
 		if _, ok := c.until(); !ok {
 			return false, nil // looked at again when there is a view to act by
 		}
-		claim, err := c.servers.Claim(ctx, l.name, l.runID, c.shard, c.view.Epoch, c.token, claimLife)
+		claim, err := c.servers.Claim(ctx, l.name, l.runID, c.shard, c.view.Epoch, c.token, claimLife, c.view.Phase == shard.Active)
 		switch {
 		case err != nil:
 			return false, err
-		case claim == cache.ClaimClosed:
-			l.closed = true
+		case claim == cache.ClaimClosed, claim == cache.ClaimCarried:
+			l.done = true
 			return false, nil
 		case claim == cache.ClaimOthers:
 			return false, nil
@@ -132,6 +141,9 @@ func (c *carrier) empty(ctx context.Context, t *topology.Topology, l *loser, see
 			return false, err
 		}
 	}
+	if c.view.Phase == shard.Preparing {
+		return false, c.pass(ctx, l)
+	}
 	if seen < hold {
 		return false, nil
 	}
@@ -140,9 +152,19 @@ func (c *carrier) empty(ctx context.Context, t *topology.Topology, l *loser, see
 		return false, err
 	}
 	failpoint.At(failpoint.Closed)
-	l.closed = true
+	l.done = true
 	c.log.Info("a cache server has handed over its rows", "server", l.name, "epoch", c.view.Epoch, "carried", l.carried)
 	return false, nil
+}
+
+// pass ends the first time through a server.
+func (c *carrier) pass(ctx context.Context, l *loser) error {
+	if err := c.servers.CarriedFrom(ctx, l.name, l.runID, c.shard, c.view.Epoch, c.token); err != nil {
+		return err
+	}
+	l.done = true
+	c.log.Info("the rows of a cache server are where they will be read", "server", l.name, "epoch", c.view.Epoch, "carried", l.carried)
+	return nil
 }
 
 // until is how long the view holds by which entries are taken over; false: it does not any more.
@@ -171,7 +193,7 @@ func (c *carrier) scan(ctx context.Context, t *topology.Topology, l *loser) erro
 		begun := time.Now()
 		l.carried += c.cache.CarryOver(ctx, items[:n])
 		items = items[n:]
-		pause := time.NewTimer(time.Since(begun))
+		pause := time.NewTimer(min(carryRest*time.Since(begun), longestRest))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -200,12 +222,12 @@ func (c *carrier) items(t *topology.Topology, server string, names []string) []c
 			continue
 		}
 		copies := t.Copies(c.view, k.CacheVnode, k.ShardVnode)
-		was := copies.Carry
-		if was.IsNone() || was.Generation != generation || t.Caches[was.Server].Name != server {
+		was, is, moves := copies.Moves()
+		if !moves || was.Generation != generation || t.Caches[was.Server].Name != server {
 			continue
 		}
 		items = append(items, cache.Item{
-			Ref: refOf(t, copies.Read, &k), TTL: k.Keyspace.TTL, NegTTL: k.Keyspace.NegativeTTL,
+			Ref: refOf(t, is, &k), TTL: k.Keyspace.TTL, NegTTL: k.Keyspace.NegativeTTL,
 			Carry: cache.Carry{Ref: refOf(t, was, &k), Shard: c.shard, Epoch: c.view.Epoch},
 		})
 	}

@@ -99,8 +99,8 @@ func (v *invalidation) invalidate(ctx context.Context, changed []cdc.Key) error 
 
 // clean deletes the entries of rows of one shard, which are changed there and visible, wherever they count. What makes it sound is what makes a
 // writer's cleaning sound, but that no fence holds the shard's view: it is looked at again afterwards, and what it has added is cleaned too. An
-// entry can only have been carried to a further place if the view has changed meanwhile by two phases or more, of which each is held for longer than
-// viewTTL. So a view that was asked for less than viewTTL ago, at the end, has missed no such place.
+// entry can only have come to a further place if the phase after that view has been held for longer than viewTTL (carriesAfter). So a view that was
+// asked for less than viewTTL ago, at the end, has missed no such place.
 func (v *invalidation) clean(ctx context.Context, name string, keys []keyspace.Key) error {
 	done := make([][]cache.Ref, len(keys))
 	for range invalidateRounds {

@@ -25,7 +25,7 @@ func TestStood(t *testing.T) {
 	}{
 		{preparing, preparing, 0, true},
 		{preparing, preparing, time.Second, true},
-		{preparing, preparing, time.Second + 1, false}, // two phases may have passed unheard
+		{preparing, preparing, time.Second + 1, false}, // a phase may have come and been held unheard
 		{preparing, active, 0, false},
 		{active, shard.View{Epoch: 2, Phase: shard.Done, From: 1}, 0, false},
 		{preparing, shard.View{}, 0, false}, // forgotten: the machine was paused

@@ -50,6 +50,10 @@ func (m *members) allHave(epoch uint64) bool {
 // views hold for viewTTL from the time of asking. The same again covers what was begun at the last moment.
 func holdFor(viewTTL time.Duration) time.Duration { return 2 * viewTTL }
 
+// carriesAfter is how long a shard is in phase Preparing before entries are taken over: longer than viewTTL. A writer that began by the view before,
+// and cleans the former copy only, has then been acknowledged, or looks at the shard's view again before it is (rowWrite.guard).
+func carriesAfter(hold time.Duration) time.Duration { return hold * 5 / 8 }
+
 // step is what a keeper does next.
 type step uint8
 
@@ -58,17 +62,17 @@ const (
 	stepInstall      // the shard was never heard: it may not be set up
 	stepLearn        // the topology that governs it is not known here
 	stepAdvance      // raise its view
-	stepCarry        // take over what the former owners of its rows hold, then close those
+	stepCarry        // take over what the former owners of its rows hold, in phase Active close those then
 )
 
 // sight is what a keeper sees.
 type sight struct {
-	view   shard.View
-	seen   time.Duration      // how long the shard has been seen saying so
-	closed bool               // the former owners of its rows have been closed for the change that it is in
-	by     *topology.Topology // of the view's epoch; nil: not known here
-	now    *topology.Topology // the one to act by
-	heard  bool               // all sidecars have now, or have had time enough to get it
+	view    shard.View
+	seen    time.Duration      // how long the shard has been seen saying so
+	carried bool               // what the former owners of its rows hold has been taken over; in phase Active: and they have been closed
+	by      *topology.Topology // of the view's epoch; nil: not known here
+	now     *topology.Topology // the one to act by
+	heard   bool               // all sidecars have now, or have had time enough to get it
 }
 
 // move is what follows from a sight.
@@ -81,12 +85,14 @@ type move struct {
 
 // nextStep decides. Pure.
 //
-// A shard in phase Done is brought to a later topology: straight to Done if its rows stay where they are, else to Preparing. That is held, then
-// Active, if former copies are handed over, which is held too and lasts until the former owners are closed; then Done. A change that is under
+// A shard in phase Done is brought to a later topology: straight to Done if its rows stay where they are, else to Preparing. That is held, and
+// if former copies are handed over it lasts until they have been taken over, which begins when it has been held for long enough (carriesAfter); then
+// Active, which is held too and lasts until the rest has been taken over and the former owners are closed; then Done. A change that is under
 // way goes to its end first, unless a server that it needs has been lost meanwhile: then the shard begins the later topology at once, and its
 // rows that are changing hands are out of use until everybody has heard.
 func nextStep(s sight, hold time.Duration) move {
 	view := s.view
+	handsOver := view.Phase == shard.Active || view.Phase == shard.Preparing && s.by != nil && s.by.HandsOver(view.From)
 	switch {
 	case view == shard.View{}:
 		return move{step: stepInstall}
@@ -96,11 +102,13 @@ func nextStep(s sight, hold time.Duration) move {
 		return begin(s)
 	case view.Epoch < s.now.Epoch && loses(s.by, s.now):
 		return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Preparing}, t: s.now}
-	case view.Phase == shard.Active && !s.closed:
+	case view.Phase == shard.Preparing && handsOver && s.seen < carriesAfter(hold):
+		return move{look: carriesAfter(hold) - s.seen}
+	case handsOver && !s.carried:
 		return move{step: stepCarry}
 	case s.seen < hold:
 		return move{look: hold - s.seen}
-	case view.Phase == shard.Preparing && s.by.HandsOver(view.From):
+	case view.Phase == shard.Preparing && handsOver:
 		return move{step: stepAdvance, view: shard.View{Epoch: view.Epoch, Phase: shard.Active}}
 	}
 	return move{step: stepAdvance, view: shard.View{Epoch: view.Epoch, Phase: shard.Done}}
@@ -158,7 +166,7 @@ func (k *keeper) run(ctx context.Context) {
 			newest, known = t.Epoch, time.Now()
 		}
 		m := nextStep(sight{
-			view: view, seen: time.Since(since), closed: k.carrier.isClosed(view), by: k.topology.At(view.Epoch),
+			view: view, seen: time.Since(since), carried: k.carrier.isDone(view), by: k.topology.At(view.Epoch),
 			now: t, heard: view.Epoch >= t.Epoch || time.Since(known) >= graceFor || k.allHave(t.Epoch),
 		}, k.hold)
 		pause := keeperPause

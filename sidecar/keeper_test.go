@@ -60,13 +60,13 @@ func TestNextStepOfAKeeper(t *testing.T) {
 		return m
 	}
 	for _, c := range []struct {
-		name   string
-		view   shard.View
-		seen   time.Duration
-		now    uint64
-		heard  bool
-		closed bool
-		want   move
+		name    string
+		view    shard.View
+		seen    time.Duration
+		now     uint64
+		heard   bool
+		carried bool
+		want    move
 	}{
 		{"never heard", shard.View{}, time.Hour, 4, true, false, move{step: stepInstall}},
 		{"as it should be", view(4, shard.Done, 3), time.Hour, 4, true, false, move{}},
@@ -80,15 +80,19 @@ func TestNextStepOfAKeeper(t *testing.T) {
 		{"far behind", view(1, shard.Done, 0), 0, 4, true, false, to(4, shard.Preparing, true)},
 		{"the one between needs a server that was lost", view(3, shard.Done, 2), 0, 5, true, false, to(5, shard.Preparing, true)},
 
-		{"preparing, not held yet", view(4, shard.Preparing, 3), hold - 1, 4, true, false, move{look: 1}},
-		{"preparing, held, former copies are handed over", view(4, shard.Preparing, 3), hold, 4, true, false, to(4, shard.Active, false)},
+		{"preparing, too early to carry", view(4, shard.Preparing, 3), carriesAfter(hold) - 1, 4, true, false, move{look: 1}},
+		{"preparing, for long enough to carry", view(4, shard.Preparing, 3), carriesAfter(hold), 4, true, false, move{step: stepCarry}},
+		{"preparing, held, not carried yet", view(4, shard.Preparing, 3), time.Hour, 4, true, false, move{step: stepCarry}},
+		{"preparing, carried, not held yet", view(4, shard.Preparing, 3), hold - 1, 4, true, true, move{look: 1}},
+		{"preparing, held and carried", view(4, shard.Preparing, 3), hold, 4, true, true, to(4, shard.Active, false)},
+		{"preparing, former copies are lost, not held yet", view(2, shard.Preparing, 1), hold - 1, 2, true, false, move{look: 1}},
 		{"preparing, held, former copies are lost", view(2, shard.Preparing, 1), hold, 2, true, false, to(2, shard.Done, false)},
-		{"preparing, held, some former copies counted long ago", view(4, shard.Preparing, 1), hold, 4, true, false, to(4, shard.Active, false)},
+		{"preparing, some former copies counted long ago", view(4, shard.Preparing, 1), carriesAfter(hold), 4, true, false, move{step: stepCarry}},
 		{"preparing, held, no former copy ever counted here", view(4, shard.Preparing, 0), hold, 4, true, false, to(4, shard.Done, false)},
 		{"active: carry from the start", view(4, shard.Active, 3), 0, 4, true, false, move{step: stepCarry}},
 		{"active, held: not before they are closed", view(4, shard.Active, 3), time.Hour, 4, true, false, move{step: stepCarry}},
-		{"active, closed by another keeper, not held yet", view(4, shard.Active, 3), hold - 1, 4, true, true, move{look: 1}},
-		{"active, held and closed", view(4, shard.Active, 3), hold, 4, true, true, to(4, shard.Done, false)},
+		{"active, carried and closed by another keeper, not held yet", view(4, shard.Active, 3), hold - 1, 4, true, true, move{look: 1}},
+		{"active, held, carried and closed", view(4, shard.Active, 3), hold, 4, true, true, to(4, shard.Done, false)},
 
 		{"behind, but its own change first", view(2, shard.Preparing, 1), 0, 3, true, false, move{look: hold}},
 		{"behind, its own phase held", view(2, shard.Preparing, 1), hold, 3, true, false, to(2, shard.Done, false)},
@@ -96,9 +100,14 @@ func TestNextStepOfAKeeper(t *testing.T) {
 		{"a server is lost while active", view(4, shard.Active, 3), 0, 6, false, false, to(6, shard.Preparing, true)},
 		{"after that", view(5, shard.Preparing, 3), hold, 5, true, false, to(5, shard.Done, false)},
 	} {
-		s := sight{view: c.view, seen: c.seen, closed: c.closed, by: at[c.view.Epoch], now: at[c.now], heard: c.heard}
+		s := sight{view: c.view, seen: c.seen, carried: c.carried, by: at[c.view.Epoch], now: at[c.now], heard: c.heard}
 		if got := nextStep(s, hold); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	for _, viewTTL := range []time.Duration{100 * time.Millisecond, time.Second, time.Minute} {
+		if after, hold := carriesAfter(holdFor(viewTTL)), holdFor(viewTTL); after <= viewTTL*9/8 || after >= hold {
+			t.Errorf("with views that hold for %v entries are carried after %v of %v", viewTTL, after, hold)
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestAnEarlierTopologyComesFromTheShard(t *testing.T) {
 	}
 }
 
-// A write whose cleaning took so long that two phases may have passed cleans what its shard's view has added since.
+// A write whose cleaning took so long that entries may be in further places cleans what its shard's view has added since.
 func TestALateWriteCleansWhatTheViewHasAdded(t *testing.T) {
 	c := newRowCluster(t, 2)
 	s := c.newSide(true)

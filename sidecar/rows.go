@@ -336,8 +336,8 @@ func (r *rows) hasMoved(p *place) bool {
 	return false
 }
 
-// guard ends a write that is committed and cleaned everywhere that its view named. A shard stays in a phase for longer than viewTTL, so that
-// readers may look and fill elsewhere only after two changes of phase: if so much time may have passed since the commit, the shard is asked
+// guard ends a write that is committed and cleaned everywhere that its view named. Entries are taken over or filled in further places only when the
+// phase after that view has been held for longer than viewTTL (carriesAfter): if so much time may have passed since the commit, the shard is asked
 // for its view anew, and what that adds is cleaned too, before the write is acknowledged.
 func (w *rowWrite) guard(ctx context.Context, name string, done []cache.Ref) error {
 	asOf := w.sent

@@ -388,12 +388,15 @@ func (c *cluster) loads(t *testing.T) int {
 }
 
 // rowsRead is how many rows of tables the sidecars have asked the shards for.
-func (c *cluster) rowsRead(t *testing.T) int {
+func (c *cluster) rowsRead(t *testing.T) int { return c.counted(t, "ringside_shard_load_keys_sum") }
+
+// counted is the sum of a counter over all sidecars.
+func (c *cluster) counted(t *testing.T, name string) int {
 	t.Helper()
 	n := 0
 	for _, s := range c.Sidecars {
 		for line := range strings.Lines(string(get(t, s, "/metrics"))) {
-			if !strings.HasPrefix(line, "ringside_shard_load_keys_sum{") {
+			if rest, ok := strings.CutPrefix(line, name); !ok || rest[0] != ' ' && rest[0] != '{' {
 				continue
 			}
 			part, err := strconv.ParseFloat(strings.Fields(line)[1], 64)

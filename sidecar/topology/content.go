@@ -211,10 +211,11 @@ func (t *Topology) JSON() []byte { return t.body }
 // Encode returns the form that is stored and sent: the canonical JSON, compressed. It is made once and shared: read only.
 func (t *Topology) Encode() []byte { return t.encoded() }
 
+// compress takes little time rather than little room: it is in the way of whoever is served while the ring changes.
 func (t *Topology) compress() []byte {
 	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	_, _ = z.Write(t.body) // a bytes.Buffer does not fail
+	z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // a level that there is
+	_, _ = z.Write(t.body)                            // a bytes.Buffer does not fail
 	_ = z.Close()
 	return out.Bytes()
 }
@@ -239,5 +240,10 @@ func Decode(encoded []byte) (*Topology, error) {
 	if err := dec.Decode(&c); err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
-	return New(c)
+	t, err := New(c)
+	if err == nil && bytes.Equal(body, t.body) {
+		kept := bytes.Clone(encoded) // not made anew
+		t.encoded = func() []byte { return kept }
+	}
+	return t, err
 }

@@ -20,7 +20,7 @@ type Copies struct {
 	Read Copy
 	// Carry is where a reader that has got the lease of Read takes the entry over from, instead of loading the row. None: it loads.
 	Carry Copy
-	// Clean are the Cleans copies that a writer puts out of reach, before and after its commit.
+	// Clean are the Cleans copies that a writer puts out of reach, before and after its commit: the former one before the present one.
 	Clean  [2]Copy
 	Cleans int
 	// Frozen: nobody may write the row now, because a copy that somebody may still be reading can be reached by nobody who writes.
@@ -35,6 +35,12 @@ func (c *Copies) Cleaned(copy Copy) bool {
 		}
 	}
 	return false
+}
+
+// Moves returns the copies between which the row's entry is taken over while its writers clean both: from the former one to the present one. ok is false
+// when nothing is to be taken over.
+func (c *Copies) Moves() (from, to Copy, ok bool) {
+	return c.Clean[0], c.Clean[1], c.Cleans == 2
 }
 
 func (c *Copies) clean(copies ...Copy) {

@@ -62,6 +62,10 @@ func TestWhichCopiesCount(t *testing.T) {
 		if read := c.by.ReadCopy(c.view, c.vnode, 0); read != got.Read {
 			t.Errorf("%s: an event loop reads %+v", c.name, read)
 		}
+		from, to, moves := got.Moves()
+		if want := c.want.Cleans == 2; moves != want || want && (from != old || to != c.by.present(c.vnode)) {
+			t.Errorf("%s: taken over from %+v to %+v: %v", c.name, from, to, moves)
+		}
 	}
 }
 
