@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,15 +25,19 @@ import (
 
 const (
 	proofReaders = 12
-	proofWriters = 20
+	proofWriters = 40
+	proofBatch   = 14 // commands in one write
 	// The rows that the load is on: some that are there from the start and some that are not.
 	proofThere, proofMissing = 240, 60
 	// Of which the last of each are also written past ringside.
 	proofOthers = 20
 	readThink   = 20 * time.Millisecond
-	writeThink  = 40 * time.Millisecond
+	writeThink  = 80 * time.Millisecond
 	// proofPatience bounds the wait for a reply. Sidecars are stopped for about as long.
 	proofPatience = 6 * time.Second
+	// seenLate is after how long at the latest a write of unknown outcome is seen, or never will be: as long as its transaction can last, its
+	// poison, and room for a busy machine.
+	seenLate = 12*time.Second + poisonLife + 8*time.Second
 	// longPatience is longer than a change of the ring takes.
 	longPatience = 40 * time.Second
 )
@@ -196,14 +201,14 @@ func (p *proof) broken(err error) {
 func (p *proof) readBatch(w *wire, z *rand.Zipf, by int16) error {
 	var commands [][]string
 	var of [][]*row
-	for range 8 {
+	for range proofBatch {
 		r := p.row(z)
 		switch rand.IntN(6) {
 		case 0:
 			commands, of = append(commands, []string{"HMGET", r.key, "name", "visits"}), append(of, []*row{r})
 		case 1:
 			command, several := []string{"MGET"}, []*row(nil)
-			for range 8 {
+			for range proofBatch {
 				r := p.row(z)
 				command, several = append(command, r.key), append(several, r)
 			}
@@ -311,38 +316,37 @@ func valueText(name *string, visits *int64) string {
 	return n + "|" + strconv.FormatInt(v, 10)
 }
 
-// writer writes one row after another, each through any sidecar, and reads what was acknowledged through another one at once.
+// writer writes some rows at a time, each time through any sidecar, and reads what was acknowledged through another one at once.
 func (p *proof) writer() {
 	z := p.zipf()
 	conns := make([]*wire, len(p.addrs))
-	ask := func(at int, command []string) (resp.Value, error) {
+	// on lets f ask a sidecar, and closes the connection if that fails.
+	on := func(at int, f func(w *wire) error) error {
 		var err error
 		if conns[at] == nil {
 			if conns[at], err = open(p.addrs[at]); err != nil {
-				return resp.Value{}, errNotSent
+				p.count("write " + codeClosed)
+				return err
 			}
 		}
-		var v resp.Value
-		if err = conns[at].send(p.patience, command); err == nil {
-			v, err = conns[at].reply()
-		}
-		if err != nil {
+		if err = f(conns[at]); err != nil {
+			p.count("write " + codeClosed)
 			p.broken(err)
 			conns[at].close()
 			conns[at] = nil
 		}
-		return v, err
+		return err
 	}
 	for p.pause(writeThink) {
-		at, r := rand.IntN(len(p.addrs)), p.row(z)
-		if !p.write(r, at, ask) {
-			continue
-		}
+		at := rand.IntN(len(p.addrs))
+		var done []*row
+		_ = on(at, func(w *wire) (err error) { // what it did not do is noted
+			done, err = p.writeSome(w, z, int16(at+1))
+			return err
+		})
 		next := (at + 1 + rand.IntN(len(p.addrs)-1)) % len(p.addrs)
-		begin := p.elapsed()
-		v, err := ask(next, []string{"GET", r.key})
-		if err == nil && !p.failed("read", v) {
-			p.noteRead(r, history.Op{Begin: begin, End: p.elapsed(), Outcome: history.Acknowledged, By: int16(next + 1)}, p.valueOf(r, v))
+		if len(done) > 0 {
+			_ = on(next, func(w *wire) error { return p.readBack(w, done, int16(next+1)) })
 		}
 	}
 	for _, w := range conns {
@@ -352,43 +356,92 @@ func (p *proof) writer() {
 	}
 }
 
-var errNotSent = errors.New("not sent")
+// readBack reads rows.
+func (p *proof) readBack(w *wire, rows []*row, by int16) error {
+	begin := p.elapsed()
+	commands := make([][]string, len(rows))
+	for i, r := range rows {
+		commands[i] = []string{"GET", r.key}
+	}
+	if err := w.send(p.patience, commands...); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		v, err := w.reply()
+		if err != nil {
+			return err
+		}
+		if !p.failed("read", v) {
+			p.noteRead(r, history.Op{Begin: begin, End: p.elapsed(), Outcome: history.Acknowledged, By: by}, p.valueOf(r, v))
+		}
+	}
+	return nil
+}
 
-// write writes once, and reports whether that was acknowledged.
-func (p *proof) write(r *row, at int, ask func(int, []string) (resp.Value, error)) bool {
-	mark := fmt.Sprintf("w%d", p.writes.Add(1))
-	command := []string{"SET", r.key, fmt.Sprintf(`{"name":%q}`, mark)}
+// mostWrites is how many writes a client sends at once.
+const mostWrites = 4
+
+// writeSome writes some rows at once, and returns those whose writes were acknowledged.
+func (p *proof) writeSome(w *wire, z *rand.Zipf, by int16) (done []*row, err error) {
+	var commands [][]string
+	var of []*row
+	var ops []history.Op
+	for n := 1 + rand.IntN(mostWrites); len(of) < n; {
+		r := p.row(z)
+		if slices.Contains(of, r) {
+			n--
+			continue
+		}
+		command, mark := p.command(r)
+		commands, of = append(commands, command), append(of, r)
+		ops = append(ops, history.Op{Begin: p.elapsed(), Write: true, Outcome: history.Acknowledged, Mark: mark, By: by})
+	}
+	err = w.send(p.patience, commands...)
+	for i := range ops {
+		var v resp.Value
+		if err == nil {
+			v, err = w.reply()
+		}
+		ops[i].End = p.elapsed()
+		if p.noteWrite(of[i], commands[i][0], ops[i], v, err) {
+			done = append(done, of[i])
+		}
+	}
+	return done, err
+}
+
+// command draws a write of a row. It tells its write from others by its mark, but for a sum, which is known by the answer only.
+func (p *proof) command(r *row) (command []string, mark string) {
+	mark = fmt.Sprintf("w%d", p.writes.Add(1))
 	switch rand.IntN(10) {
 	case 0:
-		command, mark = []string{"DEL", r.key}, markDeleted
+		return []string{"DEL", r.key}, markDeleted
 	case 1, 2:
-		command, mark = []string{"HINCRBY", r.key, "visits", "1"}, ""
+		return []string{"HINCRBY", r.key, "visits", "1"}, ""
 	case 3, 4, 5:
-		command = []string{"HSET", r.key, "name", mark}
+		return []string{"HSET", r.key, "name", mark}, mark
 	case 6:
-		command = append(command, "XX")
+		return []string{"SET", r.key, fmt.Sprintf(`{"name":%q}`, mark), "XX"}, mark
 	}
-	o := history.Op{Begin: p.elapsed(), Write: true, Outcome: history.Acknowledged, Mark: mark, By: int16(at + 1)}
-	v, err := ask(at, command)
-	o.End = p.elapsed()
+	return []string{"SET", r.key, fmt.Sprintf(`{"name":%q}`, mark)}, mark
+}
+
+// noteWrite notes what became of a write, and reports whether it was acknowledged.
+func (p *proof) noteWrite(r *row, name string, o history.Op, v resp.Value, err error) bool {
 	switch {
-	case err == errNotSent:
-		p.count("write " + codeClosed)
-		return false
 	case err != nil:
-		p.count("write " + codeClosed)
 		o.Outcome = history.Unknown
 	case p.failed("write", v):
 		p.mu.Lock()
-		p.answers[mark] = v.Text
+		p.answers[o.Mark] = v.Text
 		p.mu.Unlock()
 		o.Outcome = history.Refused
 		if strings.Contains(v.Text, "may have been made") {
 			o.Outcome = history.Unknown
 		}
-	case command[0] == "HINCRBY":
+	case name == "HINCRBY":
 		o.Mark = markOfSum(v.Int)
-	case command[0] == "DEL" && v.Int == 0, v.Null: // there was nothing
+	case name == "DEL" && v.Int == 0, v.Null: // there was nothing
 		p.noteRead(r, history.Op{Begin: o.Begin, End: o.End, Outcome: history.Acknowledged, By: o.By}, nothing)
 		return false
 	}
@@ -399,6 +452,7 @@ func (p *proof) write(r *row, at int, ask func(int, []string) (resp.Value, error
 	case history.Acknowledged:
 		p.counted.acknowledged.Add(1)
 	case history.Unknown:
+		o.Until = o.Begin + seenLate
 		p.counted.unknown.Add(1)
 	case history.Refused:
 		p.counted.refused.Add(1)

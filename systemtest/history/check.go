@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -30,7 +31,7 @@ func Check(r Register, ops []Op) []Violation {
 	return c.found
 }
 
-// event is the begin or the end of an operation.
+// event is the begin or the end of an operation. A write of unknown outcome ends when it can no longer take effect.
 type event struct {
 	at     time.Duration
 	begins bool
@@ -41,7 +42,13 @@ type event struct {
 func events(ops []Op) []event {
 	all := make([]event, 0, 2*len(ops))
 	for i := range ops {
-		all = append(all, event{ops[i].Begin, true, i}, event{ops[i].End, false, i})
+		end := ops[i].End
+		if ops[i].Write && ops[i].Outcome == Unknown {
+			if end = ops[i].Until; end == 0 {
+				end = math.MaxInt64
+			}
+		}
+		all = append(all, event{ops[i].Begin, true, i}, event{end, false, i})
 	}
 	slices.SortFunc(all, func(a, b event) int {
 		switch {
@@ -117,7 +124,7 @@ func (c *checker) end(ops []Op, i int) {
 	switch {
 	case !o.Write:
 		c.endRead(ops, i)
-	case o.Outcome == Acknowledged && c.versions[i] > c.now.write.version && !o.Weak:
+	case c.versions[i] > c.now.write.version && !o.Weak:
 		c.now.write = floor{c.versions[i], i}
 	}
 }

@@ -32,7 +32,11 @@ func write(begin, end time.Duration, mark string) Op {
 }
 
 func (o Op) but(outcome Outcome) Op { o.Outcome = outcome; return o }
-func (o Op) weak() Op               { o.Weak = true; return o }
+func (o Op) until(at time.Duration) Op {
+	o.Outcome, o.Until = Unknown, at
+	return o
+}
+func (o Op) weak() Op { o.Weak = true; return o }
 
 // Guards the checker itself: what is known to be wrong is found and named, and what is known to be right passes.
 func TestCheckKnownHistories(t *testing.T) {
@@ -71,6 +75,9 @@ func TestCheckKnownHistories(t *testing.T) {
 		{"an unknown write, seen once, cannot be unseen", abc, []Op{write(0, 1, "w1").but(Unknown), read(2, 3, "b"), read(4, 5, "a")}, []Kind{Back}},
 		{"an unknown write took effect after a later one", abc, []Op{write(0, 1, "w2").but(Unknown), write(2, 3, "w1"), read(4, 5, "b"), read(6, 7, "c")}, nil},
 		{"an unknown write, read before it began", abc, []Op{read(0, 1, "b"), write(2, 3, "w1").but(Unknown)}, []Kind{Future}},
+		{"an unknown write is seen in time", abc, []Op{write(0, 1, "w1").until(5), read(4, 5, "a"), read(6, 7, "b")}, nil},
+		{"an unknown write is seen too late", abc, []Op{write(0, 1, "w1").until(5), read(6, 7, "a")}, []Kind{Stale}},
+		{"an unknown write took no effect in time", abc, []Op{write(0, 1, "w7").until(5), read(6, 7, "a")}, nil},
 		{"unknown which state it made", abc, []Op{write(0, 1, "").but(Unknown), write(0, 1, ""), read(2, 3, "a")}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, c.r, c.ops, c.want) })

@@ -38,7 +38,9 @@ type Op struct {
 	Value      string // of a read: what it returned
 	Mark       string // of a write: that of the state which it made; empty: it cannot be told which that is
 	By         int16  // through which sidecar; for messages only
-	Weak       bool   // it must not be older than others, and nothing is concluded from it: of a read of what others change without the protocol
+	// Until is, of a write of unknown outcome, the time after which it no longer takes effect, and is seen if it has; 0: no such time is known.
+	Until time.Duration
+	Weak  bool // it must not be older than others, and nothing is concluded from it: of a read of what others change without the protocol
 }
 
 // Kind is what is wrong with an operation.
