@@ -391,20 +391,26 @@ func (c *cluster) loads(t *testing.T) int {
 func (c *cluster) rowsRead(t *testing.T) int { return c.counted(t, "ringside_shard_load_keys_sum") }
 
 // counted is the sum of a counter over all sidecars.
-func (c *cluster) counted(t *testing.T, name string) int {
+func (c *cluster) counted(t *testing.T, name string) (n int) {
 	t.Helper()
-	n := 0
 	for _, s := range c.Sidecars {
-		for line := range strings.Lines(string(get(t, s, "/metrics"))) {
-			if rest, ok := strings.CutPrefix(line, name); !ok || rest[0] != ' ' && rest[0] != '{' {
-				continue
-			}
-			part, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += int(part)
+		n += counterOf(t, s, name)
+	}
+	return n
+}
+
+// counterOf is the sum of a sidecar's counter over all labels.
+func counterOf(t *testing.T, s *localcluster.Sidecar, name string) (n int) {
+	t.Helper()
+	for line := range strings.Lines(string(get(t, s, "/metrics"))) {
+		if rest, ok := strings.CutPrefix(line, name); !ok || rest[0] != ' ' && rest[0] != '{' {
+			continue
 		}
+		part, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += int(part)
 	}
 	return n
 }

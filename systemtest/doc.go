@@ -9,6 +9,8 @@
 //	commands_test.go  what is refused, and with which words (P8)
 //	load_test.go      one load per miss (P5); sessions and queues stay within their bounds (P6)
 //	chaos_test.go     servers die under load: no wrong, stale, crossed or lost value (P3, P4, P7), and everything else goes on
+//	motion_test.go    the ring in motion: what was cached stays so, nobody waits for long; and plainmotion_test.go, flap_test.go (P2, P3, P5, P7)
+//	badpath_test.go   one sidecar of five loses its path to one cache server: nothing moves (P3, P7)
 //	proof_test.go     everything fails at once, on a schedule that a seed repeats, and all that clients saw is checked (P3, P4); the checker is in history/
 //	failpoint_test.go the product holds nothing of what makes it fail in tests
 //	invalidation_test.go  what others change on the shards is seen
