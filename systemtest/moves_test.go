@@ -186,8 +186,9 @@ func TestVnodesMoveUnderWriters(t *testing.T) {
 	t.Log(c.command(t, "move", "verify"))
 	t.Log(c.command(t, "move", "status"))
 
-	// Back, by the weights; whoever drives is killed in the middle of it.
+	// Back, by the weights; whoever drives is killed in the middle of it, and the ring of cache servers changes meanwhile.
 	c.command(t, "move", "start")
+	c.command(t, "cache", "add", "c4", c.Spares[0].Addr())
 	var dead *localcluster.Sidecar
 	eventually(t, 60*time.Second, "somebody drives", func() bool {
 		for _, s := range c.drivers(t) {
@@ -207,6 +208,11 @@ func TestVnodesMoveUnderWriters(t *testing.T) {
 		return err == nil && !strings.Contains(string(body), `"running"`) && !strings.Contains(string(body), `"waiting"`)
 	})
 	t.Log(c.command(t, "move", "status"))
+	eventually(t, 60*time.Second, "the ring has changed", func() bool {
+		state, vnodes := cacheState(c.Sidecars[1], "c4")
+		body, err := tryGet(c.Sidecars[1], "/changes")
+		return state == "active" && vnodes > 0 && err == nil && strings.Contains(string(body), `"changing":false`)
+	})
 	t.Log(c.command(t, "move", "verify"))
 	if plan := c.command(t, "move", "plan"); !strings.Contains(plan, "nothing to move") {
 		t.Errorf("after it moved back: %s", plan)

@@ -188,18 +188,16 @@ func (p *part) copy(ctx context.Context) error {
 			p.copier = nil
 			return p.to.step(ctx, shard.MoveCopied, stepTimeout, nil)
 		}
-		start := time.Now()
-		rows, bytes, err := copyPage(ctx, p.from, p.to, next)
+		rows, bytes, took, err := copyPage(ctx, p.from, p.to, next)
 		if code(err) == "23505" {
 			// A value that must be unique has gone from a row that was copied to one of this page: the change of the former is noted.
 			if err = p.catchUp(ctx); err == nil {
-				rows, bytes, err = copyPage(ctx, p.from, p.to, next)
+				rows, bytes, took, err = copyPage(ctx, p.from, p.to, next)
 			}
 		}
 		if err != nil {
 			return err
 		}
-		took := time.Since(start)
 		p.copier.taken(next, took, p.cfg.Page)
 		p.count(func(g *gauge) {
 			g.copied += rows
@@ -223,14 +221,16 @@ func (p *part) hold(ctx context.Context) error {
 			if err := s.leave(ctx, tx, shard.MoveHold); err != nil {
 				return err
 			}
-			tag, err := tx.Exec(ctx, `update ringside.view set cutover = $1 where epoch = $2 and phase = 3 and (cutover is null or cutover = $1)`, s.part, int64(r.Epoch))
+			// A flush that is owed is of the vnodes that the shard has by the map: it goes first.
+			tag, err := tx.Exec(ctx, `update ringside.view set cutover = $1 where epoch = $2 and phase = 3 and (cutover is null or cutover = $1)
+	and not exists (select from ringside.cdc where flush_due <> '{}')`, s.part, int64(r.Epoch))
 			if err == nil && tag.RowsAffected() == 0 {
 				err = errNotNow
 			}
 			return err
 		})
 		if errors.Is(err, errNotNow) {
-			p.holdUp(fmt.Sprintf("shard %s is changing its view, or another cut-over is not over", s.shard))
+			p.holdUp(fmt.Sprintf("shard %s is changing its view, owes a flush, or another cut-over is not over", s.shard))
 			p.next = time.Now().Add(p.cfg.Retry)
 			return p.unpin(ctx)
 		}
@@ -280,7 +280,10 @@ func (p *part) freeze(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errBusy), errors.Is(err, errNotNow):
+	case errors.Is(err, errBusy):
+		p.frozen = time.Time{}
+		return p.later(ctx, errors.New(p.busy(ctx)))
+	case errors.Is(err, errNotNow):
 		p.frozen = time.Time{}
 		return p.later(ctx, err)
 	case code(err) != "":
@@ -410,7 +413,7 @@ func (p *part) delete(ctx context.Context, s *side, step shard.MoveStep) error {
 					return err
 				}
 				if t.muted() {
-					if _, err := tx.Exec(ctx, `set local session_replication_role = replica`); err != nil {
+					if _, err := tx.Exec(ctx, mute); err != nil {
 						return err
 					}
 				}

@@ -88,7 +88,7 @@ func (p *part) applyChanges(ctx context.Context, limit int, step shard.MoveStep)
 		for at, keys := range n.keys {
 			t := &p.tables[at]
 			if t.muted() {
-				if _, err := tx.Exec(ctx, `set local session_replication_role = replica`); err != nil {
+				if _, err := tx.Exec(ctx, mute); err != nil {
 					return err
 				}
 			}

@@ -15,7 +15,7 @@ import (
 
 const (
 	firstPage = 1000 // rows
-	minPage   = 100
+	minPage   = 250
 	maxPage   = 50_000
 	// copyFor is how long copying goes on before the driver looks around.
 	copyFor = 500 * time.Millisecond
@@ -136,39 +136,36 @@ func (c *copier) taken(p page, took, want time.Duration) {
 	c.size = min(max(int(float64(c.size)*factor), minPage), maxPage)
 }
 
-// copyPage brings one page to the destination: it replaces what is there, and notes how far copying is, in one transaction (I2).
-func copyPage(ctx context.Context, from, to *side, p page) (rows, bytes int64, err error) {
+// copyPage brings one page to the destination: it replaces what is there, and notes how far copying is, in one transaction (I2). took is how long the shards
+// were busy with its rows.
+func copyPage(ctx context.Context, from, to *side, p page) (rows, bytes int64, took time.Duration, err error) {
 	note, err := json.Marshal(p.next)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	err = to.transaction(ctx, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		if err := to.leave(ctx, tx, shard.MoveCopy); err != nil {
 			return err
 		}
-		rows, bytes, err = replace(ctx, from, tx, p.table, p.where)
-		if err != nil {
+		// What was copied before by a page that was not noted, or has been changed since, goes first.
+		prepare := fmt.Sprintf(`update ringside.part set copying = %s where id = %d; delete from %s where %s`, quoteText(string(note)), to.part, p.table.Name, p.where)
+		if p.table.muted() {
+			prepare = mute + "; " + prepare
+		}
+		start := time.Now()
+		if _, err := tx.Exec(ctx, prepare); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `update ringside.part set copying = $2 where id = $1`, to.part, note)
+		rows, bytes, err = stream(ctx, from.conn.PgConn(), fmt.Sprintf(`copy (select %s from %s where %s) to stdout`, p.table.columns(), p.table.Name, p.where),
+			tx.Conn().PgConn(), fmt.Sprintf(`copy %s (%s) from stdin`, p.table.Name, p.table.columns()))
+		took = time.Since(start)
 		return err
 	})
-	return rows, bytes, err
+	return rows, bytes, took, err
 }
 
-// replace makes the destination's rows of a table that meet a condition those of the source.
-func replace(ctx context.Context, from *side, tx pgx.Tx, t *table, where string) (rows, bytes int64, err error) {
-	if t.muted() {
-		if _, err := tx.Exec(ctx, `set local session_replication_role = replica`); err != nil {
-			return 0, 0, err
-		}
-	}
-	if _, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s where %s`, t.Name, where)); err != nil {
-		return 0, 0, err
-	}
-	return stream(ctx, from.conn.PgConn(), fmt.Sprintf(`copy (select %s from %s where %s) to stdout`, t.columns(), t.Name, where),
-		tx.Conn().PgConn(), fmt.Sprintf(`copy %s (%s) from stdin`, t.Name, t.columns()))
-}
+// mute keeps triggers of others and foreign keys from firing in a transaction.
+const mute = `set local session_replication_role = replica`
 
 // stream connects the output of one COPY with the input of another.
 func stream(ctx context.Context, from *pgconn.PgConn, out string, to *pgconn.PgConn, in string) (rows, bytes int64, err error) {

@@ -34,6 +34,7 @@ type rig struct {
 	journal *catalog.Catalog
 	fleet   *origin.Fleet
 	ks      *keyspace.Keyspace
+	set     *keyspace.Set        // of ks
 	sql     map[string]*pgx.Conn // past the fleet
 	pause   time.Duration        // of writers, at most
 
@@ -54,11 +55,14 @@ func newRig(t testing.TB, rows int, more ...string) *rig {
 
 func rigAt(t testing.TB, rows int, one, two, journal string, more ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, dsn: map[string]string{"s1": one, "s2": two}, catalog: journal, sql: map[string]*pgx.Conn{}, pause: 4 * time.Millisecond}
+	r := &rig{t: t, dsn: map[string]string{"s1": one, "s2": two}, catalog: journal, sql: map[string]*pgx.Conn{}, pause: 15 * time.Millisecond}
 	r.ring = Ring{Epoch: 7, Settled: true, Shards: []string{"s1", "s2"}, Weights: []uint32{1, 1}, Owners: make([]uint16, ring.Vnodes)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
 	if r.ks, err = keyspace.Compile(keyspace.Spec{Name: "counter", Pattern: "counter:{id:int}", Table: "counters", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if r.set, err = keyspace.NewSet([]*keyspace.Keyspace{r.ks}); err != nil {
 		t.Fatal(err)
 	}
 	r.fleet = origin.New(origin.Config{ViewTTL: viewTTL}, nil, log)
@@ -175,9 +179,9 @@ func (r *rig) start(m *Mover) (stop func()) {
 	return stop
 }
 
-// half is every other vnode, some every eighth.
+// half is every other vnode, some every sixteenth.
 func half() []uint16 { return every(2) }
-func some() []uint16 { return every(8) }
+func some() []uint16 { return every(16) }
 
 func every(n int) (out []uint16) {
 	for v := 0; v < ring.Vnodes; v += n {
@@ -203,7 +207,7 @@ func (r *rig) request(from, to string, vnodes []uint16, parts int) int64 {
 // await waits until all parts of a move have ended, and returns them.
 func (r *rig) await(id int64) []catalog.Part {
 	r.t.Helper()
-	for deadline := time.Now().Add(120 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(120 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		all, err := r.journal.Parts(context.Background(), 100)
 		var parts []catalog.Part
 		open := 0

@@ -132,7 +132,12 @@ func (p *part) run(ctx context.Context) (ended bool, err error) {
 				}
 			}
 			pause := afterError
-			if !p.frozen.IsZero() {
+			switch {
+			case errors.Is(err, errBusy): // each attempt keeps writers waiting
+				p.pause = min(max(2*p.pause, p.cfg.Retry), 16*p.cfg.Retry)
+				pause = p.pause
+				p.holdUp(p.busy(ctx))
+			case !p.frozen.IsZero():
 				pause = glance
 			}
 			_ = sleep(ctx, pause)
@@ -277,6 +282,16 @@ func (p *part) trouble(step shard.MoveStep, err error) {
 		p.from.close()
 		p.to.close()
 	}
+}
+
+// busy says who holds the lock that the source's barrier waits for.
+func (p *part) busy(ctx context.Context) string {
+	var who string
+	if p.from.conn == nil || p.from.conn.QueryRow(ctx, `select coalesce((select format(': process %s, for %s', a.pid, date_trunc('second', now() - a.xact_start)) from pg_stat_activity a
+	where a.datname = current_database() and a.backend_xid is not null and a.pid <> pg_backend_pid() order by a.xact_start limit 1), '')`).Scan(&who) != nil {
+		who = "" // the session is mended in the next step
+	}
+	return errBusy.Error() + who
 }
 
 // hopeless reports whether the database refuses what is asked for, and will again.

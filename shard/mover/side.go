@@ -58,7 +58,6 @@ func dial(ctx context.Context, name string, dsn func(string) (string, bool)) (*p
 	if cfg.ValidateConnect == nil {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	cfg.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // statements differ from page to page
 	for name, value := range map[string]string{
 		"application_name": "ringside mover", "timezone": "UTC", "datestyle": "ISO, YMD", "intervalstyle": "postgres", "extra_float_digits": "1",
 		"bytea_output": "hex", "statement_timeout": milliseconds(stepTimeout), "idle_in_transaction_session_timeout": milliseconds(stepTimeout),
@@ -207,7 +206,9 @@ func (s *side) transaction(ctx context.Context, limit time.Duration, do func(ctx
 	// The server ends it first, so that the session lives.
 	ctx, cancel := context.WithTimeout(ctx, limit+2*time.Second)
 	defer cancel()
-	tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	// One round trip: pages and cut-overs are made of them.
+	tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(`begin isolation level read committed; select set_config('statement_timeout', '%s', true),
+	set_config('ringside.mover', 'on', true), pg_logical_emit_message(true, '%s', '')`, milliseconds(limit), cdc.MoverOrigin)})
 	if err != nil {
 		return err
 	}
@@ -216,12 +217,7 @@ func (s *side) transaction(ctx context.Context, limit time.Duration, do func(ctx
 		defer cancel()
 		_ = tx.Rollback(ctx) // nothing after a commit
 	}()
-	_, err = tx.Exec(ctx, `select set_config('statement_timeout', $1, true), set_config('ringside.mover', 'on', true), pg_logical_emit_message(true, $2, '')`,
-		milliseconds(limit), cdc.MoverOrigin)
-	if err == nil {
-		err = do(ctx, tx)
-	}
-	if err != nil {
+	if err := do(ctx, tx); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)

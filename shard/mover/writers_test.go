@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"ringside/ring"
@@ -48,14 +47,10 @@ func (r *rig) write(n, rows int) *writers {
 	return w
 }
 
-func keyOf(t testing.TB, ks *keyspace.Keyspace, id int) keyspace.Key {
-	set, err := keyspace.NewSet([]*keyspace.Keyspace{ks})
-	if err != nil {
-		t.Fatal(err)
-	}
+func (r *rig) key(id int) keyspace.Key {
 	var k keyspace.Key
-	if ok, err := set.Match(ring.NewHasher(), fmt.Appendf(nil, "counter:%d", id), &k); !ok || err != nil {
-		t.Fatal(err)
+	if ok, err := r.set.Match(ring.NewHasher(), fmt.Appendf(nil, "counter:%d", id), &k); !ok || err != nil {
+		r.t.Errorf("counter:%d is no key: %v", id, err)
 	}
 	return k.Clone()
 }
@@ -68,7 +63,7 @@ func (w *writers) place(now Ring, k *keyspace.Key) (string, shard.View) {
 }
 
 func (w *writers) increment(ctx context.Context, id int) {
-	k := keyOf(w.r.t, w.r.ks, id)
+	k := w.r.key(id)
 	begun := time.Now()
 	now := w.r.now()
 	for ctx.Err() == nil {
@@ -97,7 +92,7 @@ func (w *writers) increment(ctx context.Context, id int) {
 }
 
 func (w *writers) read(ctx context.Context, id int) {
-	k := keyOf(w.r.t, w.r.ks, id)
+	k := w.r.key(id)
 	now := w.r.now()
 	for ctx.Err() == nil {
 		floor := w.acked[id].Load()

@@ -137,7 +137,7 @@ begin
 	return null;
 end $$;
 
--- guard() is the trigger of every attached table; its arguments are the columns of the primary key. What the mover does it lets pass: its transactions say so,
+-- guard() is the trigger of every attached table; its arguments are the columns of the primary key. What the mover does passes it by: its transactions say so,
 -- and hold the row of the part instead.
 create or replace function ringside.guard() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -148,9 +148,6 @@ declare
 	is_key jsonb;
 	key_of text;
 begin
-	if current_setting('ringside.mover', true) = 'on' then
-		return null;
-	end if;
 	if tg_op <> 'INSERT' then
 		was := old.ringside_vnode;
 		part := ringside.admit(was);
@@ -197,7 +194,7 @@ declare
 begin
 	if now_there is null or pg_catalog.strpos(now_there, pg_catalog.format('ringside.guard(%s)', arguments)) = 0 then
 		execute pg_catalog.format('create or replace trigger ringside_guard after insert or update or delete on %s
-			for each row execute function ringside.guard(%s)', tbl, arguments);
+			for each row when (pg_catalog.current_setting(''ringside.mover'', true) is distinct from ''on'') execute function ringside.guard(%s)', tbl, arguments);
 		execute pg_catalog.format('create or replace trigger ringside_guard_truncate before truncate on %s
 			for each statement execute function ringside.guard_truncate()', tbl);
 		execute pg_catalog.format('alter table %s enable always trigger ringside_guard, enable always trigger ringside_guard_truncate', tbl);
