@@ -4,12 +4,7 @@ GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS   ?=
-TIMEOUT     ?= 10m
-# Tests that only compute, and for long: the race detector would multiply their time and has nothing to find in them.
-SEARCHES    ?= ^(TestFigures|TestSearch)
-# TestMotion* are the ring in motion under load, TestProof* everything that fails under load. They come first, alone and without the detector, since they
-# are about what happens in time.
-TIMED       ?= ^Test(Motion|Proof)
+TIMEOUT     ?= 12m
 # How long make proof goes on: at least 2,000,000 checked reads and 100,000 writes are wanted.
 PROOF       ?= 10m
 FUZZTIME    ?= 30s
@@ -29,12 +24,9 @@ demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' 
 	@$(MAKE) --no-print-directory build
 	@exec bin/ringside demo $(ARGS)
 
-test: ## all tests, all but the searches with the race detector; TESTFLAGS='-run X' and so on
+test: ## all tests, most of them with the race detector; TESTFLAGS='-run X' and so on
 	@scripts/setup race clients bench
-	$(GO) vet ./...
-	$(GO) test -timeout $(TIMEOUT) -run '$(SEARCHES)' ./ring ./cache ./shard
-	$(GO) test -timeout $(TIMEOUT) -run '$(TIMED)' ./systemtest
-	@scripts/gotest -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+	@GO='$(GO)' TIMEOUT='$(TIMEOUT)' scripts/test $(TESTFLAGS)
 
 vet: # both systems: what the other one builds must compile here too
 	GOOS=linux $(GO) vet ./...

@@ -23,6 +23,9 @@ import (
 	"ringside/internal/localcluster"
 )
 
+// askLimit bounds one question to a shard or an admin address.
+const askLimit = 30 * time.Second
+
 // rows is how many users a cluster of these tests has; a fifth as many orders.
 const rows = 5000
 
@@ -159,7 +162,7 @@ func shared(t *testing.T) *cluster {
 	if suite.shared == nil && suite.err == nil {
 		suite.shared, suite.err = startCluster(path, func(o *localcluster.Options) {
 			o.Settings["log_statement"] = "all"
-			o.Config = "verify_rate: 0\n" // its tests count statements
+			o.Config = patient + "verify_rate: 0\n" // its tests count statements
 		})
 	}
 	if suite.err != nil {
@@ -203,7 +206,7 @@ func get(t *testing.T, s *localcluster.Sidecar, path string) []byte {
 }
 
 func tryGet(s *localcluster.Sidecar, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Admin+path, nil)
 	if err != nil {
@@ -312,7 +315,7 @@ func (c *cluster) shard(t *testing.T, name string) *localcluster.Shard {
 // sql opens a session of a shard.
 func sql(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -329,7 +332,7 @@ func sql(t *testing.T, dsn string) *pgx.Conn {
 // query returns the single value of a query as text; "<none>" when there is no row.
 func query(t *testing.T, conn *pgx.Conn, text string, args ...any) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
 	var out *string
 	err := conn.QueryRow(ctx, text, args...).Scan(&out)
@@ -347,7 +350,7 @@ func query(t *testing.T, conn *pgx.Conn, text string, args ...any) string {
 // execute runs a statement.
 func execute(t *testing.T, conn *pgx.Conn, text string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
 	if _, err := conn.Exec(ctx, text, args...); err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -433,7 +436,7 @@ func (l *statements) read(t *testing.T, dsn, path string) int {
 	}
 	defer file.Close()
 	var more []byte
-	eventually(t, 10*time.Second, "the marker in "+path, func() bool {
+	eventually(t, time.Minute, "the marker in "+path, func() bool {
 		if more, err = io.ReadAll(io.NewSectionReader(file, l.offset, 1<<30)); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func TestBadConfigurationIsOneLine(t *testing.T) {
 			text[x.line-1] = x.text
 			file := configFile(t, strings.Join(text, "\n")+"\n")
 			p := start(t, "serve", "-c", file)
-			if code := exit(t, p, 30*time.Second); code != 1 {
+			if code := exit(t, p, time.Minute); code != 1 {
 				t.Errorf("exit %d", code)
 			}
 			wantLine(t, p.Output(), file, x.at, x.want)
@@ -60,7 +60,7 @@ func TestBadConfigurationIsOneLine(t *testing.T) {
 		text[9], text[10] = fmt.Sprintf("  - { name: s1, dsn: %q }", c.Shards[1].DSN()), fmt.Sprintf("  - { name: s2, dsn: %q }", c.Shards[0].DSN())
 		file := configFile(t, strings.Join(text, "\n")+"\n")
 		p := start(t, "serve", "-c", file)
-		if code := exit(t, p, 30*time.Second); code != 1 {
+		if code := exit(t, p, time.Minute); code != 1 {
 			t.Errorf("exit %d", code)
 		}
 		want := file + ":10:22: shard s1: its dsn leads to the database of shard s2 (are two dsns swapped?)\n" +
@@ -72,7 +72,7 @@ func TestBadConfigurationIsOneLine(t *testing.T) {
 	t.Run("missing file", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "nosuch.yaml")
 		p := start(t, "serve", "-c", file)
-		if code := exit(t, p, 30*time.Second); code != 1 {
+		if code := exit(t, p, time.Minute); code != 1 {
 			t.Errorf("exit %d", code)
 		}
 		if out := p.Output(); strings.Count(out, "\n") != 1 || !strings.Contains(out, file) {

@@ -2,6 +2,7 @@
 //
 // It holds tests only. They build cmd/ringside once, with the race detector when they run with it themselves, start clusters of it
 // through internal/localcluster, and speak to them over the wire. Nothing of the program is linked in: what is tested is what is shipped.
+// make test runs them without the detector, but for TestServersDie.
 //
 // The tests of one file share one kind of question:
 //

@@ -18,7 +18,7 @@ import (
 // goRedis returns a client with default options and a context for its commands.
 func goRedis(t *testing.T, addr string) (*redis.Client, context.Context) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() {
@@ -250,7 +250,7 @@ func TestGoRedisComesBack(t *testing.T) {
 		is(t, "GET after "+how, how, got, err)
 		name, err := client.HGet(ctx, "user:3722", "name").Result()
 		is(t, "HGET after "+how, "user 3722", name, err)
-		eventually(t, 10*time.Second, "go-redis has subscribed again after "+how, func() bool { return client.Publish(ctx, "go:after", how).Val() == 1 })
+		eventually(t, time.Minute, "go-redis has subscribed again after "+how, func() bool { return client.Publish(ctx, "go:after", how).Val() == 1 })
 		select {
 		case m := <-messages:
 			is(t, "message after "+how, how, m.Payload, nil)

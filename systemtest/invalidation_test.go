@@ -85,7 +85,7 @@ func (b *bystander) sees(t *testing.T, want, key string) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	for _, r := range b.readers {
-		eventually(t, 20*time.Second, key+" is read as it is on the shard", func() bool { return r.do(t, "GET", key) == want })
+		eventually(t, time.Minute, key+" is read as it is on the shard", func() bool { return r.do(t, "GET", key) == want })
 	}
 	return time.Since(begun)
 }
@@ -94,7 +94,7 @@ const userJSON = "select row_to_json(u)::text from users u where id = $1"
 
 // What others change on the shards is seen through all sidecars, whatever they change and whatever happens to those who follow.
 func TestChangesOfOthersAreSeen(t *testing.T) {
-	c := own(t, func(o *localcluster.Options) { o.Config = "verify_rate: 20\n" })
+	c := own(t, func(o *localcluster.Options) { o.Config = patient + "verify_rate: 20\n" })
 	t.Logf("followed after %v", c.awaitFollowers(t, c.Sidecars...))
 	b := newBystander(t, c)
 	t.Run("one row at a time", func(t *testing.T) { b.oneAtATime(t) })
@@ -115,6 +115,7 @@ func TestChangesOfOthersAreSeen(t *testing.T) {
 // oneAtATime measures how long a changed row is read as it was.
 func (b *bystander) oneAtATime(t *testing.T) {
 	var took []time.Duration
+	m, begun := watchMachine(t), time.Now()
 	for i := range 200 {
 		id := 1000 + i
 		key := fmt.Sprintf("user:%d", id)
@@ -126,20 +127,21 @@ func (b *bystander) oneAtATime(t *testing.T) {
 		committed := time.Now()
 		reader := b.readers[i%len(b.readers)]
 		want := fmt.Sprintf(`"visits":%d,`, 100_000+i)
-		eventually(t, 20*time.Second, key+" is fresh", func() bool { return strings.Contains(reader.do(t, "GET", key), want) })
+		eventually(t, time.Minute, key+" is fresh", func() bool { return strings.Contains(reader.do(t, "GET", key), want) })
 		took = append(took, time.Since(committed))
 		b.sees(t, query(t, conn, userJSON, id), key)
 	}
 	slices.Sort(took)
 	p50, p99 := took[len(took)/2], took[len(took)*99/100]
 	t.Logf("from commit to the first fresh read: p50 %v, p99 %v, longest %v", p50, p99, took[len(took)-1])
-	if p99 > 2*time.Second+raceSlack*8*time.Second {
-		t.Errorf("p99 is %v", p99)
+	if p50 > 2*time.Second || p99 > 2*time.Second+raceSlack*8*time.Second && !m.overworked(begun, time.Now()) {
+		t.Errorf("half of the changes are seen within %v, 99 in 100 within %v", p50, p99)
 	}
 }
 
 // insertsAndDeletes: that a row is missing is cached for 5 s; an INSERT voids that before.
 func (b *bystander) insertsAndDeletes(t *testing.T) {
+	var all []time.Duration
 	for i := range 20 {
 		id := 700_000 + i
 		key := fmt.Sprintf("user:%d", id)
@@ -148,13 +150,15 @@ func (b *bystander) insertsAndDeletes(t *testing.T) {
 			r.want(t, "(nil)", "GET", key)
 		}
 		execute(t, conn, "insert into users (id, name) values ($1, 'by hand')", id)
-		took := b.sees(t, query(t, conn, userJSON, id), key)
-		if took > 3*time.Second+raceSlack*2*time.Second {
-			t.Errorf("a row that was inserted is seen after %v", took)
-		}
+		all = append(all, b.sees(t, query(t, conn, userJSON, id), key))
 		execute(t, conn, "delete from users where id = $1", id)
 		b.sees(t, "(nil)", key)
 	}
+	slices.Sort(all)
+	if median := all[len(all)/2]; median > 3*time.Second { // each of them would be, without the INSERT's doing, after 5 s
+		t.Errorf("half of the rows that were inserted are seen after more than %v", median)
+	}
+	t.Logf("rows that were inserted are seen within %v", all[len(all)-1])
 }
 
 // largeTransaction updates every user of each shard four times, in one transaction each.
@@ -210,7 +214,7 @@ func (b *bystander) allFresh(t *testing.T) time.Duration {
 	slices.Sort(keys)
 	for _, r := range b.readers {
 		for part := range slices.Chunk(keys, 500) {
-			eventually(t, 30*time.Second, "all users are read as they are on the shards", func() bool {
+			eventually(t, time.Minute, "all users are read as they are on the shards", func() bool {
 				got, err := r.ask(append([]string{"MGET"}, part...))
 				if err != nil {
 					t.Fatal(err)
@@ -244,7 +248,7 @@ func (b *bystander) truncate(t *testing.T) {
 func (b *bystander) dropSlot(t *testing.T) {
 	b.readAll(t)
 	for name, conn := range b.conns {
-		eventually(t, 20*time.Second, "the slot of "+name+" is dropped", func() bool {
+		eventually(t, time.Minute, "the slot of "+name+" is dropped", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			_, err := conn.Exec(ctx, `select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null and database = current_database();
@@ -266,7 +270,7 @@ func (b *bystander) killFollower(t *testing.T) {
 	shard := lookup(t, b.c.Sidecars[0], key).Shard
 	var dead, heir *localcluster.Sidecar
 	reader := -1
-	eventually(t, 20*time.Second, "one of the sidecars follows "+shard, func() bool {
+	eventually(t, time.Minute, "one of the sidecars follows "+shard, func() bool {
 		for i, s := range b.c.Sidecars {
 			if following(s)[shard].State == "active" {
 				dead, heir, reader = s, b.c.Sidecars[1-i], 1-i
@@ -282,14 +286,15 @@ func (b *bystander) killFollower(t *testing.T) {
 	conn := b.conns[shard]
 	execute(t, conn, "update users set visits = -2 where id = 78")
 	want := query(t, conn, userJSON, 78)
-	eventually(t, 20*time.Second, key+" is fresh", func() bool { return b.readers[reader].do(t, "GET", key) == want })
+	eventually(t, time.Minute, key+" is fresh", func() bool { return b.readers[reader].do(t, "GET", key) == want })
 	fresh := time.Since(killed)
-	took := eventually(t, 20*time.Second, "the other sidecar follows", func() bool {
+	m := watchMachine(t)
+	took := eventually(t, time.Minute, "the other sidecar follows", func() bool {
 		f := following(heir)[shard]
 		return f.State == "active" && f.LagMS != nil && !f.Degraded
 	})
 	t.Logf("a change made right after the kill is seen after %v; another sidecar follows within %v", fresh, time.Since(killed))
-	if took > 10*time.Second {
+	if took > 10*time.Second && !m.overworked(killed, time.Now()) {
 		t.Errorf("another sidecar follows after %v", took)
 	}
 }

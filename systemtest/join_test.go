@@ -32,7 +32,7 @@ func TestASidecarComesAndGoes(t *testing.T) {
 	together := func(name string) {
 		t.Helper()
 		for _, s := range all {
-			eventually(t, 10*time.Second, fmt.Sprintf("%s knows three living sidecars", s.Name), func() bool {
+			eventually(t, time.Minute, fmt.Sprintf("%s knows three living sidecars", s.Name), func() bool {
 				m, err := members(s)
 				return err == nil && m["a1"].State == "alive" && m["a2"].State == "alive" && m["a3"].State == "alive" && m[s.Name].Self
 			})
@@ -69,13 +69,13 @@ func TestASidecarComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range c.Sidecars {
-		eventually(t, 5*time.Second, s.Name+" knows that a3 has left", func() bool { return state(s, "a3") == "left" })
+		eventually(t, time.Minute, s.Name+" knows that a3 has left", func() bool { return state(s, "a3") == "left" })
 	}
 	known := time.Since(begun)
 	select {
 	case <-third.Done():
-	case <-time.After(10 * time.Second):
-		t.Error("a3 has not ended 10 s after everybody knew that it had left")
+	case <-time.After(time.Minute):
+		t.Error("a3 has not ended a minute after everybody knew that it had left")
 	}
 	t.Logf("known to all %v after the signal, ended after %v", known, time.Since(begun))
 }
@@ -118,7 +118,7 @@ shards:
 		})
 		var rings [2][]byte
 		for i, s := range sides {
-			eventually(t, 10*time.Second, s.Name+" is ready", func() bool {
+			eventually(t, time.Minute, s.Name+" is ready", func() bool {
 				_, err := tryGet(s, "/readyz")
 				return err == nil
 			})
@@ -128,7 +128,7 @@ shards:
 			t.Errorf("round %d: the rings differ: %.300s\n%.300s", round, rings[0], rings[1])
 		}
 		for _, s := range sides {
-			eventually(t, 10*time.Second, s.Name+" knows both", func() bool { return state(s, "f1") == "alive" && state(s, "f2") == "alive" })
+			eventually(t, time.Minute, s.Name+" knows both", func() bool { return state(s, "f1") == "alive" && state(s, "f2") == "alive" })
 		}
 		if got := query(t, sql(t, dsn), "select count(*) || '/' || max(epoch) from ringside.catalog"); got != "1/1" {
 			t.Errorf("the catalog has %s topologies/epoch", got)

@@ -42,6 +42,7 @@ func TestFiftyColdReadersCostOneQuery(t *testing.T) {
 			conns[i] = dial(t, c.Sidecars[i%through].Redis)
 		}
 		const rounds = 40
+		m, begun := watchMachine(t, c.Sidecars[0].PID(), c.Sidecars[1].PID()), time.Now()
 		before := c.loads(t)
 		costly := 0
 		for round := range rounds {
@@ -62,7 +63,8 @@ func TestFiftyColdReadersCostOneQuery(t *testing.T) {
 			}
 			before = now
 		}
-		if costly > 0 {
+		// Where nobody is given the processor, whoever loads a row loses its lease, and somebody else asks once more.
+		if costly > 0 && !m.overworked(begun, time.Now()) || costly > rounds/4 {
 			t.Errorf("through %d sidecars: %d of %d rows were not read exactly once", through, costly, rounds)
 		}
 	}
@@ -72,7 +74,9 @@ func TestFiftyColdReadersCostOneQuery(t *testing.T) {
 // count the rows.
 func TestAHerdReadsEachColdRowOnce(t *testing.T) {
 	c := shared(t)
-	const readers, cold, most = 400, 20, 21 // 1.05 for each row
+	const readers, cold = 400, 20
+	most := 21 // 1.05 for each row
+	m, begun := watchMachine(t, c.Sidecars[0].PID(), c.Sidecars[1].PID()), time.Now()
 	conns := make([]*wire, readers)
 	for i := range conns {
 		conns[i] = dial(t, c.Sidecars[i%2].Redis)
@@ -82,6 +86,9 @@ func TestAHerdReadsEachColdRowOnce(t *testing.T) {
 		if want := fmt.Sprintf(`{"id":%d,`, 3000+i/2%cold); !strings.HasPrefix(reply, want) {
 			t.Fatalf("connection %d: %s", i, reply)
 		}
+	}
+	if m.overworked(begun, time.Now()) {
+		most = 2 * cold // whoever loads a row and is not given the processor loses its lease
 	}
 	if n := c.loads(t) - statements; n < 1 || n > most {
 		t.Errorf("%d readers of %d cold rows made %d statements", readers, cold, n)
@@ -105,12 +112,13 @@ func TestSessionsStayWithinTheBudget(t *testing.T) {
 		}
 	}()
 	for _, s := range append(c.Sidecars, third) {
-		eventually(t, 10*time.Second, "three sidecars known to "+s.Name, func() bool {
+		eventually(t, time.Minute, "three sidecars known to "+s.Name, func() bool {
 			all, err := members(s)
 			return err == nil && all["a1"].State == "alive" && all["a2"].State == "alive" && all["a3"].State == "alive"
 		})
 	}
-	var most [2]atomic.Int64
+	m := watchMachine(t, c.Sidecars[0].PID(), c.Sidecars[1].PID(), third.PID())
+	var counts [2]sessions
 	ctx, cancel := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
 	for i, s := range c.Shards {
@@ -122,18 +130,21 @@ func TestSessionsStayWithinTheBudget(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				most[i].Store(max(most[i].Load(), n))
+				counts[i].note(n, time.Now())
 			}
 		})
 	}
-	// As long as somebody holds the table, every write keeps its session.
+	// As long as somebody holds the table, every write keeps its session: until there are many, but not for so long that the shard cuts them off.
+	begun := time.Now()
 	var holders sync.WaitGroup
-	for _, s := range c.Shards {
+	for i, s := range c.Shards {
 		conn := sql(t, s.DSN())
 		execute(t, conn, "begin")
 		execute(t, conn, "lock table users in access exclusive mode")
 		holders.Go(func() {
-			time.Sleep(300 * time.Millisecond)
+			for time.Since(begun) < 2*time.Second && (counts[i].most.Load() < manySessions || time.Since(begun) < 300*time.Millisecond) {
+				time.Sleep(10 * time.Millisecond)
+			}
 			if _, err := conn.Exec(context.Background(), "commit"); err != nil {
 				t.Error(err)
 			}
@@ -143,25 +154,53 @@ func TestSessionsStayWithinTheBudget(t *testing.T) {
 	for i := range conns {
 		conns[i] = dial(t, append(c.Sidecars, third)[i%3].Redis)
 	}
-	overloaded := 0
+	shed := map[string]int{}
 	for i, reply := range askTogether(t, conns, func(i int) []string {
 		return []string{"HSET", fmt.Sprintf("user:%d", 2500+i), "name", fmt.Sprintf("user %d", 2500+i)}
 	}) {
+		word, _, _ := strings.Cut(reply, " ")
 		switch {
-		case strings.HasPrefix(reply, "-OVERLOADED "), raceDetector && (strings.HasPrefix(reply, "-SHARDDOWN ") || strings.HasPrefix(reply, "-CACHEDOWN ")):
-			overloaded++ // in a queue; or, with the race detector, by a machine that does not do so much in the time there is
-		case reply != ":0":
+		case reply == ":0":
+		case word == "-OVERLOADED", m.overworked(begun, time.Now()) && (word == "-SHARDDOWN" || word == "-CACHEDOWN"):
+			shed[word]++ // in a queue; or by a machine that does not do so much in the time there is
+		default:
 			t.Errorf("user:%d: %s", 2500+i, reply)
 		}
 	}
 	holders.Wait()
 	cancel()
 	watch.Wait()
-	t.Logf("at most %d and %d sessions of 64; %d of 200 writers were shed", most[0].Load(), most[1].Load(), overloaded)
-	const least = 30 - 20*raceSlack
-	for i := range most {
-		if n := most[i].Load(); n > 64 || n < least {
-			t.Errorf("%d sessions of shard s%d; the budget is 64, and the pressure should have used more of it", n, i+1)
+	for i := range counts {
+		n := &counts[i]
+		t.Logf("s%d: at most %d sessions, for at most %v more than 64; shed: %v", i+1, n.most.Load(), n.over, shed)
+		if n.most.Load() < manySessions && !m.overworked(begun, time.Now()) {
+			t.Errorf("at most %d sessions of shard s%d: the pressure should have used more of the budget", n.most.Load(), i+1)
 		}
+		if n.over > time.Second {
+			t.Errorf("more than 64 sessions of shard s%d for %v", i+1, n.over)
+		}
+	}
+}
+
+// manySessions is how many of the 64 of a budget are used under pressure.
+const manySessions = 30 - 20*raceSlack
+
+// sessions is what was counted of a shard's sessions. One that was closed is counted until the server has seen that, so there may be more than the budget
+// for a moment.
+type sessions struct {
+	most  atomic.Int64
+	since time.Time // when more than the budget were counted first; zero: the last count was within it
+	over  time.Duration
+}
+
+func (s *sessions) note(n int64, now time.Time) {
+	s.most.Store(max(s.most.Load(), n))
+	switch {
+	case n <= 64:
+		s.since = time.Time{}
+	case s.since.IsZero():
+		s.since = now
+	default:
+		s.over = max(s.over, now.Sub(s.since))
 	}
 }

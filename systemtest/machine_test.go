@@ -34,10 +34,10 @@ type machine struct {
 
 type span struct{ from, to time.Time }
 
-// watchMachine watches until the end of the test.
+// watchMachine watches these processes and our own until the end of the test.
 func watchMachine(t *testing.T, pids ...int) *machine {
 	t.Helper()
-	m := &machine{stop: make(chan struct{}), pids: pids, waits: map[string]time.Duration{}}
+	m := &machine{stop: make(chan struct{}), pids: append(pids, os.Getpid()), waits: map[string]time.Duration{}}
 	m.group.Go(m.run)
 	t.Cleanup(func() {
 		close(m.stop)

@@ -1,5 +1,3 @@
-//go:build !race
-
 package systemtest
 
 import (
@@ -64,7 +62,7 @@ func newAside(t *testing.T, p *proof) (*aside, []*localcluster.Cache) {
 			t.Error(err)
 		}
 	})
-	eventually(t, 30*time.Second, "twemproxy answers", func() bool {
+	eventually(t, time.Minute, "twemproxy answers", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close() // only looked whether it can be had

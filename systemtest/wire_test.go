@@ -20,7 +20,7 @@ type wire struct {
 }
 
 func open(addr string) (*wire, error) {
-	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", addr, replyLimit)
 	if err != nil {
 		return nil, err
 	}
