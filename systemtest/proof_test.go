@@ -57,7 +57,7 @@ func proofSeed(t *testing.T) uint64 {
 // recorded and compared, row by row, with what the shards say of the order of writes (package history). RINGSIDE_PROOF=10m is the long run.
 func TestProof(t *testing.T) {
 	length, reads, writes := proofGoal(t)
-	c, r := proofCluster(t)
+	c, r := proofCluster(t, "")
 	p := newProof(t, c, r, 0)
 	p.run()
 	s := &schedule{p: p, caches: c.Caches}
@@ -87,12 +87,12 @@ func TestProof(t *testing.T) {
 }
 
 // proofCluster starts a cluster whose sidecars can be made to fail from within.
-func proofCluster(t *testing.T) (*cluster, *rig) {
+func proofCluster(t *testing.T, config string) (*cluster, *rig) {
 	t.Helper()
 	program(t) // its commands are used
 	r := newRig(t)
 	c := own(t, func(o *localcluster.Options) {
-		o.Binary, o.Env, o.Sidecars, o.Config = failing(t), r.env, 3, proofConfig()
+		o.Binary, o.Env, o.Sidecars, o.Config = failing(t), r.env, 3, proofConfig()+config
 		o.Settings["track_commit_timestamp"] = "on"
 	})
 	noteWrites(t, c)

@@ -1,14 +1,16 @@
 package systemtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"ringside/internal/failpoint"
 	"ringside/systemtest/history"
@@ -19,7 +21,7 @@ const second = time.Second
 // Guards the proof itself: as soon as one rule of the protocol is left out, the same load and the same checks find a read that is too old. For each
 // rule the failures are those from which it guards.
 func TestProofCanFail(t *testing.T) {
-	c, r := proofCluster(t)
+	c, r := proofCluster(t, "view_ttl: 400ms\n") // so that changes of the ring take less time
 	afterwards := deathAfterCommit(t, c, r)
 	for number, rule := range []struct {
 		rule   failpoint.Rule
@@ -32,8 +34,8 @@ func TestProofCanFail(t *testing.T) {
 		{failpoint.Clean, nil, []lane{{"evicts", second / 10, (*schedule).evict}}},
 		// Rows go to another cache server and come back to where they were.
 		{failpoint.Generation, nil, []lane{{"ring", 2 * second, (*schedule).toAndFro}}},
-		// A sidecar sleeps through a change of the ring, and its clients write as soon as it wakes up.
-		{failpoint.Fence, nil, []lane{{"sleeps", second / 10, (*schedule).sleepThroughAChange}}},
+		// Writers have found out where their rows are, and are late.
+		{failpoint.Fence, nil, []lane{{"late", second / 10, (*schedule).writeThroughAChange}}},
 		// A sidecar dies between commit and clean-up, and another one, which does not reach the cache server, reads from the shard what everybody else is to see.
 		{failpoint.Poison, []failpoint.Point{failpoint.Cleaning}, []lane{{"dies", second / 4, (*schedule).dieAtPoint}, {"alone", second / 10, (*schedule).cutFromCaches}}},
 	} {
@@ -126,17 +128,40 @@ func (s *schedule) weigh(more ...string) (string, error) {
 	return "the ring is changed, to and fro: ", s.command(s.p.c.Sidecars[0], append([]string{"cache", "weight", "c1", fmt.Sprint(weight)}, more...))
 }
 
-// sleepThroughAChange stops a sidecar until a change of the ring has come to where its rows are read in their new places.
-func (s *schedule) sleepThroughAChange(rnd *rand.Rand) (string, error) {
-	a := s.p.c.Sidecars[1+rnd.IntN(len(s.p.c.Sidecars)-1)]
-	if err := a.Signal(syscall.SIGSTOP); err != nil {
-		return "a sidecar sleeps: " + a.Name, err
+// writeThroughAChange lets the writers of one sidecar, who know where their rows are, wait while the ring changes.
+func (s *schedule) writeThroughAChange(rnd *rand.Rand) (string, error) {
+	a := s.any(rnd)
+	order := failpoint.Order{Sleep: int((6 * second).Milliseconds())}
+	if err := s.p.rig.order(a.Name, func(all *failpoint.Orders) { all.At[failpoint.WriteBegins] = order }); err != nil {
+		return "writers wait while the ring changes: " + a.Name, err
 	}
-	what, err := s.weigh()
-	s.pause(6 * time.Second)
-	if e := a.Signal(syscall.SIGCONT); e != nil {
-		err = e
+	s.pause(second / 4)
+	_, err := s.weigh()
+	for end := time.Now().Add(longPatience / 2); err == nil && time.Now().Before(end) && !s.settled(); {
+		s.pause(second / 10)
 	}
-	s.pause(time.Second)
-	return what, err
+	s.pause(2 * second)
+	return "writers wait while the ring changes: " + a.Name, errors.Join(err, s.p.rig.heal())
+}
+
+// settled reports whether all shards have done with the present change of the ring.
+func (s *schedule) settled() bool {
+	r, err := ringOf(s.p.c.Sidecars[0])
+	if err != nil {
+		return false
+	}
+	for _, sh := range s.p.c.Shards {
+		ctx, cancel := context.WithTimeout(context.Background(), proofPatience)
+		var done bool
+		conn, err := pgx.Connect(ctx, sh.DSN())
+		if err == nil {
+			err = conn.QueryRow(ctx, "select epoch >= $1 and phase = 3 from ringside.view", r.Epoch).Scan(&done)
+			_ = conn.Close(ctx) // nothing is left to lose
+		}
+		cancel()
+		if err != nil || !done {
+			return false
+		}
+	}
+	return true
 }
