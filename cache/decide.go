@@ -119,6 +119,7 @@ const (
 	afterClean aftermath = iota + 1 // it is committed: clean, then acknowledge
 	afterLift                       // nothing was written: lift our poison, readers may fill again
 	afterLeave                      // nobody knows: the poison stays until it expires
+	afterTry                        // it is committed, and others see to what is left: clean where we have poisoned, and leave it at that
 )
 
 // onCommit decides what follows the transaction.
@@ -128,6 +129,8 @@ func onCommit(err error) aftermath {
 		return afterClean
 	case errors.Is(err, shard.ErrOutcomeUnknown):
 		return afterLeave
+	case errors.Is(err, ErrRemembered):
+		return afterTry
 	}
 	return afterLift
 }

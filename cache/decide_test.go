@@ -109,6 +109,7 @@ func TestOnCommit(t *testing.T) {
 		{&shard.DownError{Shard: "s1", Err: errors.New("refused")}, afterLift},
 		{&ServerError{Server: "c1", Err: errors.New("refused")}, afterLift},
 		{&shard.StaleViewError{Shard: "s1"}, afterLift},
+		{ErrRemembered, afterTry},
 		{shard.ErrOutcomeUnknown, afterLeave},
 		{&shard.DownError{Shard: "s1", Err: fmt.Errorf("commit: %w", shard.ErrOutcomeUnknown)}, afterLeave},
 	} {

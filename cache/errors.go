@@ -15,6 +15,10 @@ var ErrUnknownServer = errors.New("unknown cache server")
 // ErrBusy says that all connections to a cache server were in use for too long: too much is under way here, and nothing is known of the server.
 var ErrBusy = errors.New("too many requests wait for the cache server")
 
+// ErrRemembered is what a commit callback returns that has committed although an entry could not be put out of reach before, because it has made
+// sure, in the same transaction, that this will not be forgotten: see Write.
+var ErrRemembered = errors.New("committed, and the cached copies that could not be put out of reach are remembered")
+
 // errLoadShort says that a load callback broke LoadFunc's rule.
 var errLoadShort = errors.New("load returned fewer or more rows than it was asked for")
 

@@ -25,8 +25,12 @@ const (
 // goroutine, and roll back with its error: a *ServerError that names the server, or the context's. After commit succeeded the
 // entries are cleaned, and only then Write returns nil: the write may be acknowledged.
 //
-// Errors: commit's own, unchanged. If it is not shard.ErrOutcomeUnknown, nothing was written (commit must see to that). A
+// Errors: commit's own, unchanged. If it is neither shard.ErrOutcomeUnknown nor ErrRemembered, nothing was written (commit must see to that). A
 // *CleanError: it IS written; report it as of unknown outcome.
+//
+// A commit that can make the deletion of the entries certain by other means, together with what it writes, may go on when poisoned gives a
+// *ServerError, and return ErrRemembered. Then only what was poisoned is cleaned, once, and the caller sees to it that the write is not acknowledged
+// while anybody may still use an entry that is left.
 //
 // ctx bounds commit, together with Config.WriteTimeout. What follows a commit is done even if ctx has ended, in Config.CleanTimeout.
 func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.Context, poisoned func() error) error) error {
@@ -58,6 +62,11 @@ func (c *Cache) Write(ctx context.Context, refs []Ref, commit func(ctx context.C
 		failpoint.At(failpoint.Cleaning)
 		err = w.clean()
 		failpoint.At(failpoint.Acknowledging)
+	case afterTry:
+		w.tryClean()
+		c.detach(refs)
+		c.metrics.writesRemembered.Inc()
+		return err
 	case afterLift:
 		failpoint.At(failpoint.Lifting)
 		w.lift()
@@ -91,11 +100,12 @@ type write struct {
 	refs   []Ref
 	pinned []*server
 	absent []error // by ref: why pinned is nil
+	ours   []bool  // by ref: our poison is there
 	token  Token
 }
 
 func (c *Cache) newWrite(ctx context.Context, refs []Ref) *write {
-	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs)), absent: make([]error, len(refs)), token: c.tokens.next()}
+	w := &write{c: c, ctx: context.WithoutCancel(ctx), refs: refs, pinned: make([]*server, len(refs)), absent: make([]error, len(refs)), ours: make([]bool, len(refs)), token: c.tokens.next()}
 	for i, r := range refs {
 		w.pinned[i], w.absent[i] = c.servers.of(r)
 	}
@@ -115,29 +125,51 @@ func (w *write) close() {
 	}
 }
 
-// poison puts poison in the place of whatever is there, and beside that of other writers, on every ref.
+// poison puts poison in the place of whatever is there, and beside that of other writers, on every ref that can be reached. The error is about the
+// first one that cannot.
 func (w *write) poison() error {
 	if failpoint.Without(failpoint.Poison) {
 		return nil
 	}
-	steps := make([]*step, len(w.refs))
+	steps := make([]*step, 0, len(w.refs))
+	of := make([]int, 0, len(w.refs))
+	var failed error
+	fail := func(i int, err error) {
+		if failed == nil {
+			failed = &ServerError{Server: w.refs[i].Server, Err: err}
+		}
+	}
 	for i, r := range w.refs {
 		if w.pinned[i] == nil {
-			return &ServerError{Server: r.Server, Err: w.absent[i]}
+			fail(i, w.absent[i])
+			continue
 		}
-		steps[i] = w.step(w.pinned[i], w.c.scripts.poison, r, w.c.cfg.PoisonTTL.Milliseconds(), mostWriters)
+		steps, of = append(steps, w.step(w.pinned[i], w.c.scripts.poison, r, w.c.cfg.PoisonTTL.Milliseconds(), mostWriters)), append(of, i)
 	}
 	w.c.exec(w.ctx, steps)
-	for i, s := range steps {
-		n, err := s.number()
+	for n, s := range steps {
+		answer, err := s.number()
 		if err != nil {
-			return &ServerError{Server: w.refs[i].Server, Err: inOurWords(err)}
+			fail(of[n], inOurWords(err))
+			continue
 		}
-		if n == 2 {
+		w.ours[of[n]] = true
+		if answer == 2 {
 			w.c.metrics.crowded.Inc()
 		}
 	}
-	return nil
+	return failed
+}
+
+// tryClean cleans once what was poisoned, one entry after the other as clean does.
+func (w *write) tryClean() {
+	for i := range w.refs {
+		if w.ours[i] {
+			if err := w.cleanOne(w.ctx, i); err != nil {
+				w.c.metrics.cleanFailures.Inc()
+			}
+		}
+	}
 }
 
 // clean deletes whatever is there but other writers' poison, and tries until it is done everywhere. It takes one entry after the other: see Write.

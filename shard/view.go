@@ -59,14 +59,15 @@ func (v View) String() string { return fmt.Sprintf("%d/%s", v.Epoch, v.Phase) }
 type Confirmation struct{ last atomic.Pointer[confirmed] }
 
 type confirmed struct {
-	view  View
-	asked time.Time
+	view     View
+	asked    time.Time // zero: it was never asked for all that counts
+	withheld *Withheld
 }
 
-// Confirm records that a question asked of the shard at the given time was answered with view. The time is that of asking, not of
-// the answer: the view may have changed right after the shard looked. Older answers never replace newer ones. Safe for concurrent use.
-func (c *Confirmation) Confirm(view View, asked time.Time) {
-	next := &confirmed{view, asked}
+// Confirm records that a question asked of the shard at the given time was answered with view and the rows that are withheld. The time is that of
+// asking, not of the answer: both may have changed right after the shard looked. Older answers never replace newer ones. Safe for concurrent use.
+func (c *Confirmation) Confirm(view View, asked time.Time, withheld *Withheld) {
+	next := &confirmed{view, asked, withheld}
 	for {
 		old := c.last.Load()
 		if old != nil && (view.Less(old.view) || view.Same(old.view) && !asked.After(old.asked)) {
@@ -78,10 +79,28 @@ func (c *Confirmation) Confirm(view View, asked time.Time) {
 	}
 }
 
+// Learn records a view of which the shard has spoken without saying which rows are withheld: it is no confirmation, and what was confirmed before
+// expires when it would have. Safe for concurrent use.
+func (c *Confirmation) Learn(view View) {
+	for {
+		next := &confirmed{view: view}
+		old := c.last.Load()
+		if old != nil {
+			if !old.view.Less(view) {
+				return
+			}
+			next.asked, next.withheld = old.asked, old.withheld
+		}
+		if c.last.CompareAndSwap(old, next) {
+			return
+		}
+	}
+}
+
 // Forget makes the shard count as never heard, for instance after the machine was suspended. Safe for concurrent use.
 func (c *Confirmation) Forget() { c.last.Store(nil) }
 
-// View returns the last confirmed view and when it was asked for; the zero View if the shard was never heard.
+// View returns the last view heard of and when the shard was last asked for all that counts; the zero View if it was never heard.
 func (c *Confirmation) View() (View, time.Time) {
 	if l := c.last.Load(); l != nil {
 		return l.view, l.asked
@@ -89,23 +108,36 @@ func (c *Confirmation) View() (View, time.Time) {
 	return View{}, time.Time{}
 }
 
+// Withheld returns the rows that the shard last withheld, and when it was asked.
+func (c *Confirmation) Withheld() (*Withheld, time.Time) {
+	if l := c.last.Load(); l != nil {
+		return l.withheld, l.asked
+	}
+	return nil, time.Time{}
+}
+
 // Standing is how much a shard's last word is worth.
 type Standing uint8
 
-// The standings. Only Current allows the cache to be used without more ado.
+// The standings, the less they are worth the higher: only Current allows the cache to be used without more ado, and from Unheard on nothing does.
 const (
 	Current Standing = iota // the shard said so recently enough
 	Expired                 // it said so too long ago: the view may have changed since
 	Unheard                 // it was never heard
+	Avoided                 // it withholds the row: a cached copy of it may be older than a write that was acknowledged
 )
 
-// Trust returns the view to act by, and how much it is worth at the time now (promise P3). ttl is view_ttl. Which cached copies of a row count
-// follows from the view and the topology of its epoch. Safe for concurrent use; no allocation.
-func (c *Confirmation) Trust(now time.Time, ttl time.Duration) (View, Standing) {
+// Trust returns the view to act by for a row of that cache vnode, and how much it is worth at the time now (promise P3). ttl is view_ttl. Which
+// cached copies of the row count follows from the view and the topology of its epoch. Safe for concurrent use; no allocation.
+func (c *Confirmation) Trust(now time.Time, ttl time.Duration, vnode uint16) (View, Standing) {
 	l := c.last.Load()
 	switch {
 	case l == nil:
 		return View{}, Unheard
+	case l.asked.IsZero():
+		return l.view, Unheard
+	case l.withheld.Has(vnode):
+		return l.view, Avoided
 	case now.Sub(l.asked) > ttl:
 		return l.view, Expired
 	}

@@ -96,9 +96,6 @@ func (s *Sidecar) warnOfDifferences(t *topology.Topology) {
 			s.log.Info("the cluster has a shard that the configuration does not list", "shard", sh.Name)
 		}
 	}
-	if s.cfg.Consistency == "bounded" && len(t.Shards) > 0 {
-		s.log.Info("consistency: bounded acts as strict in this version: a write whose cached copy cannot be put out of reach is refused")
-	}
 }
 
 // setUpShards installs what ringside needs on every shard and checks the tables. A shard that does not answer is left for its keeper; what is

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"ringside/cache"
-	"ringside/internal/failpoint"
 	"ringside/ring"
 	"ringside/shard"
 	"ringside/shard/catalog"
@@ -29,12 +26,8 @@ type invalidation struct {
 	followers *cdc.Followers // nil: the configuration says off
 }
 
-const (
-	// invalidateRounds is how often the view of a shard may change under one batch before it is given back to be tried again.
-	invalidateRounds = 4
-	// degradedTTL is how long rows of a shard are cached whose changes may be heard of late.
-	degradedTTL = time.Second
-)
+// degradedTTL is how long rows of a shard are cached whose changes may be heard of late.
+const degradedTTL = time.Second
 
 // newInvalidation prepares to follow the shards, of which apply tells; off: it does not.
 func newInvalidation(sidecar string, r *rows, keyspaces *keyspace.Set, off bool, reg prometheus.Registerer, log *slog.Logger) (*invalidation, error) {
@@ -92,61 +85,10 @@ func (v *invalidation) invalidate(ctx context.Context, changed []cdc.Key) error 
 	}
 	var errs []error
 	for name, keys := range byShard {
-		errs = append(errs, v.clean(ctx, name, keys))
+		_, err := v.rows.deleteCopies(ctx, name, keys)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// clean deletes the entries of rows of one shard, which are changed there and visible, wherever they count. What makes it sound is what makes a
-// writer's cleaning sound, but that no fence holds the shard's view: it is looked at again afterwards, and what it has added is cleaned too. An
-// entry can only have come to a further place if the phase after that view has been held for longer than viewTTL (carriesAfter). So a view that was
-// asked for less than viewTTL ago, at the end, has missed no such place.
-func (v *invalidation) clean(ctx context.Context, name string, keys []keyspace.Key) error {
-	done := make([][]cache.Ref, len(keys))
-	for range invalidateRounds {
-		view, t, asked, err := v.view(ctx, name)
-		if err != nil {
-			return err
-		}
-		var more [][]cache.Ref
-		for i := range keys {
-			copies := t.Copies(view, keys[i].CacheVnode, keys[i].ShardVnode)
-			if refs := without(cleaned(t, &copies, &keys[i]), done[i]); len(refs) > 0 {
-				more = append(more, refs)
-				done[i] = append(done[i], refs...)
-			}
-		}
-		failpoint.At(failpoint.Forgetting)
-		if err := v.rows.cache.CleanMany(ctx, more); err != nil {
-			return err
-		}
-		if now, _ := v.rows.fleet.Confirmation(name).View(); stood(view, now, time.Since(asked), v.rows.viewTTL) {
-			return nil
-		}
-	}
-	return fmt.Errorf("the view of shard %s has changed %d times under the deletion of cached rows, or it took too long each time", name, invalidateRounds)
-}
-
-// stood decides whether a view can have been followed by no other one that adds places where rows are cached. now is the last one heard of, age
-// how long ago view was asked for.
-func stood(view, now shard.View, age, viewTTL time.Duration) bool {
-	return now.Same(view) && age <= viewTTL
-}
-
-// without returns those refs that are not among done, in their order.
-func without(refs, done []cache.Ref) []cache.Ref {
-	return slices.DeleteFunc(refs, func(r cache.Ref) bool { return slices.Contains(done, r) })
-}
-
-// view returns the view of a shard, the topology that it is of, and when it was asked for: half of its time is still to come.
-func (v *invalidation) view(ctx context.Context, name string) (shard.View, *topology.Topology, time.Time, error) {
-	view, asked := v.rows.fleet.Confirmation(name).View()
-	if t := v.rows.topology.At(view.Epoch); t != nil && time.Since(asked) <= v.rows.viewTTL/2 {
-		return view, t, asked, nil
-	}
-	asked = time.Now()
-	view, t, err := v.rows.feed.ask(ctx, name)
-	return view, t, asked, err
 }
 
 // flush implements cdc.Deps: it raises the flush generation of the shard's vnodes, of all keyspaces. Once that is committed, the keepers carry it

@@ -32,6 +32,23 @@ func (m *members) Sidecars() int {
 	return n
 }
 
+// rank is this sidecar's place among those that live, by their names, from 0.
+func (m *members) rank() int {
+	all := m.gossip.Members()
+	rank := 0
+	for _, self := range all {
+		if !self.Self {
+			continue
+		}
+		for _, other := range all {
+			if other.State == membership.Alive && other.Name < self.Name {
+				rank++
+			}
+		}
+	}
+	return rank
+}
+
 // agreed reports whether every sidecar that lives, as far as gossip knows, acts by the same topology as this one.
 func (m *members) agreed() bool {
 	own := hintOf(m.topology.Current())

@@ -26,7 +26,8 @@ type rows struct {
 	viewTTL  time.Duration
 	// degraded: changes that others make on the shard may be heard of late, so its rows are cached for a moment only. nil: never
 	degraded func(shard string) bool
-	serve    bool // use the cache although the shard could not be asked for longer than viewTTL
+	serve    bool    // use the cache although the shard could not be asked for longer than viewTTL
+	outbox   *outbox // nil: a write whose cached copies cannot be put out of reach is refused
 }
 
 const (
@@ -63,12 +64,12 @@ func (r *rows) locate(k *keyspace.Key) (place, error) {
 	p := place{shard: t.Shards[i].Name, current: t}
 	confirmation := r.fleet.Confirmation(p.shard)
 	now := time.Now()
-	view, standing := confirmation.Trust(now, r.viewTTL)
+	view, standing := confirmation.Trust(now, r.viewTTL, k.CacheVnode)
 	p.view = view
 	if p.by = r.topology.At(view.Epoch); p.by != nil {
 		p.copies = p.by.Copies(view, k.CacheVnode, k.ShardVnode)
 	}
-	if p.copies.Read.IsNone() || standing == shard.Expired && !r.serve {
+	if p.copies.Read.IsNone() || standing >= shard.Unheard || standing == shard.Expired && !r.serve {
 		// The name says which row it is even when no server may hold it: reads of one ref are answered together.
 		p.ref.Name = string(cache.AppendName(nil, t.Generation(k.CacheVnode), t.Flush(k.ShardVnode), k.Text))
 		return p, nil
@@ -295,14 +296,21 @@ func (w *rowWrite) once(ctx context.Context) error {
 	refs := cleaned(p.by, &p.copies, k)
 	w.asked = true
 	err = w.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
-		var err error
-		w.out, err = w.fleet.Write(ctx, p.shard, p.view, w.op, func() error {
-			err := poisoned()
+		var err, unpoisoned error
+		w.out, err = w.fleet.Write(ctx, p.shard, p.view, w.op, func() (remember bool, err error) {
+			err = poisoned()
 			w.sent = time.Now()
-			return err
+			if w.outbox != nil && refusedByServer(err) && !w.hasMoved(&p) {
+				unpoisoned = err
+				return true, nil
+			}
+			return false, err
 		})
-		return err
+		return remembered(err, unpoisoned)
 	})
+	if w.outbox != nil && w.outbox.takes(ctx, p.shard, k, err) {
+		return nil
+	}
 	if err == nil {
 		return w.guard(ctx, p.shard, refs)
 	}

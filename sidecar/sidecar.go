@@ -48,6 +48,7 @@ type Sidecar struct {
 	operator  *changes
 	shards    *shards
 	foreign   *invalidation // changes that others make on the shards
+	outbox    *outbox
 	verifier  *verifier
 	lost      losses
 	bootID    string
@@ -111,6 +112,10 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, err
 	}
 	rows.degraded = s.foreign.degraded
+	s.outbox = &outbox{rows: rows, keyspaces: cfg.Set(), rank: s.members.rank, log: log, met: newOutboxMetrics(registry), works: map[string]*outboxWork{}}
+	if cfg.Consistency == "bounded" {
+		rows.outbox = s.outbox
+	}
 	s.verifier = &verifier{rows: rows, servers: s.servers, keyspaces: cfg.Set(), grace: verifyGrace, met: newVerifyMetrics(registry), log: log}
 	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members, Plain: s.handover,
@@ -225,6 +230,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	group.Go(func() error { return s.handover.Run(background) })
 	group.Go(func() error { return s.foreign.run(background) })
 	group.Go(func() error { return s.shards.run(background) })
+	group.Go(func() error { return s.outbox.run(background) })
 	group.Go(func() error { return (&sampler{verifier: s.verifier, rate: s.cfg.VerifyRate}).run(background) })
 	s.awaitShards(ctx)
 	group.Go(func() error { return s.proxy.Run(background) })

@@ -244,6 +244,9 @@ func (p *part) hold(ctx context.Context) error {
 
 var errNotNow = errors.New("not now")
 
+// errOwed: those who read by the new map would not be told to keep away from the copies.
+var errOwed = errors.New("cached copies of its rows are still to be deleted (the shard's outbox)")
+
 // unpin lets both shards change their views again.
 func (p *part) unpin(ctx context.Context) error {
 	p.held = false
@@ -269,10 +272,15 @@ func (p *part) freeze(ctx context.Context) error {
 		locked = time.Now()
 	}, func(ctx context.Context, tx pgx.Tx) error {
 		p.frozen = locked
-		var held bool
-		err := tx.QueryRow(ctx, `select exists (select from ringside.view where cutover = $1)`, p.spec.ID).Scan(&held)
-		if err == nil && !held {
+		var held, owed bool
+		err := tx.QueryRow(ctx, `select exists (select from ringside.view where cutover = $1), exists (select from ringside.outbox where shard_vnode = any($2::int[]))`,
+			p.spec.ID, numbersOf(p.spec.Vnodes)).Scan(&held, &owed)
+		switch {
+		case err != nil:
+		case !held:
 			err = errNotNow
+		case owed:
+			err = errOwed
 		}
 		return err
 	})
@@ -283,7 +291,7 @@ func (p *part) freeze(ctx context.Context) error {
 	case errors.Is(err, errBusy):
 		p.frozen = time.Time{}
 		return p.later(ctx, errors.New(p.busy(ctx)))
-	case errors.Is(err, errNotNow):
+	case errors.Is(err, errNotNow), errors.Is(err, errOwed):
 		p.frozen = time.Time{}
 		return p.later(ctx, err)
 	case code(err) != "":

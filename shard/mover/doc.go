@@ -20,6 +20,7 @@
 //	I6  From before the freeze until nobody can be using the former map, both shards keep the view that they had (ringside.view.cutover): readers by
 //	    the former map and writers by the new one use the same cached copies. The source is let go first.
 //	I7  Transactions of the mover say so in the write-ahead log (cdc.MoverOrigin), so that nobody takes what they write for changes of rows.
+//	I8  No row is in the source's outbox when it is frozen: whoever reads by the new map is not told by the source to keep away from a cached copy.
 //
 // Connections: of its own, one to each shard for each part under way, two parts at a time; text by COPY straight from one shard to the other, so any type of column
 // will do.

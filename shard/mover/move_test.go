@@ -1,7 +1,9 @@
 package mover
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"ringside/shard/catalog"
 )
@@ -24,5 +26,34 @@ func TestMoveThereAndBackUnderWriters(t *testing.T) {
 		}
 	}
 	w.end()
+	r.check()
+}
+
+// Promise P3: a row whose cached copies are still to be deleted does not move, since readers by the new map would not hear of it.
+func TestAMoveWaitsForTheOutbox(t *testing.T) {
+	const rows = 500
+	r := newRig(t, rows)
+	r.exec("s1", `insert into ringside.outbox (key, vnode, shard_vnode) values ('counter:1', 0, $1), ('counter:2', 0, 1)`, int(some()[3]))
+	r.start(r.mover("a", nil))
+	id := r.request("s1", "s2", some(), 1)
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		parts, err := r.journal.Parts(t.Context(), 1)
+		if err == nil && len(parts) == 1 && strings.Contains(parts[0].Why, errOwed.Error()) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the move does not say what it waits for: %v, %v", parts, err)
+		}
+	}
+	if got := r.text("s2", `select count(*)::text from ringside.ownership where state = 'owned'`); got != "0" {
+		t.Errorf("%s vnodes have moved", got)
+	}
+	r.exec("s1", `delete from ringside.outbox where key = 'counter:1'`) // the other one's vnode does not move
+	for _, p := range r.await(id) {
+		if p.State != catalog.PartDone {
+			t.Errorf("%+v", p.Progress)
+		}
+	}
+	r.exec("s1", `delete from ringside.outbox`)
 	r.check()
 }

@@ -56,7 +56,7 @@ func TestAShardGoesDownAndComesBack(t *testing.T) {
 		}
 	}
 	eventually(t, 5*time.Second, "the view expires", func() bool {
-		v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second)
+		v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second, 0)
 		return v.Epoch == at.Epoch && standing == shard.Expired
 	})
 	if err := server.Restart(t.Context()); err != nil {
@@ -183,7 +183,7 @@ func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
 	k := key(t, users(t), "user:1")
 	for name, act := range map[string]func(){"cut": link.cutAnswers, "silent": link.dropAnswers} {
 		f.exec(`delete from users`)
-		_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { act(); return nil })
+		_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() (bool, error) { act(); return false, nil })
 		if !isDown(err) || !errors.Is(err, shard.ErrOutcomeUnknown) {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -196,9 +196,9 @@ func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
 	}
 	// Cut before COMMIT is sent, the outcome is known: nothing was written.
 	f.exec(`delete from users`)
-	_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error {
+	_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() (bool, error) {
 		f.exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'ringside' and datname = current_database()`)
-		return errors.New("gone")
+		return false, errors.New("gone")
 	})
 	if err == nil || f.text(`select count(*)::text from users`) != "0" {
 		t.Errorf("got %v", err)
@@ -210,7 +210,7 @@ func TestAPausedWriterCannotCommitLate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{WriteTimeout: time.Second}, usersTable)
 	k := key(t, users(t), "user:1")
-	_, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { time.Sleep(1500 * time.Millisecond); return nil })
+	_, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() (bool, error) { time.Sleep(1500 * time.Millisecond); return false, nil })
 	if !isDown(err) || errors.Is(err, shard.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
@@ -306,7 +306,7 @@ func TestViewsAreHeardAndAnnounced(t *testing.T) {
 		t.Errorf("%s was announced twice", v)
 	case <-time.After(time.Second):
 	}
-	if v, standing := watcher.Confirmation("s1").Trust(time.Now(), time.Second); v.Epoch != 8 || standing != shard.Current {
+	if v, standing := watcher.Confirmation("s1").Trust(time.Now(), time.Second, 0); v.Epoch != 8 || standing != shard.Current {
 		t.Errorf("view is %v, standing %v", v, standing)
 	}
 }

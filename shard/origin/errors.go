@@ -109,7 +109,7 @@ func translate(name string, err error) error {
 }
 
 func isTranslated(err error) bool {
-	for _, sentinel := range []error{shard.ErrNotOwner, shard.ErrFrozen, shard.ErrOverloaded} {
+	for _, sentinel := range []error{shard.ErrNotOwner, shard.ErrFrozen, shard.ErrOverloaded, ErrOutboxFull} {
 		if errors.Is(err, sentinel) {
 			return true
 		}

@@ -238,6 +238,8 @@ type PoolStats struct {
 	ShedLate   uint64        // requests refused because they had waited too long
 	DownSince  time.Time     // zero while the shard is up
 	LastError  string        // why it is down, or why it does not say its view; empty when all is well
+	Outbox     int           // rows whose cached copies are still to be deleted, by the shard's last word
+	OldestRow  time.Duration // how long the first of them had waited then
 }
 
 // Pools returns a snapshot of every pool, by name.

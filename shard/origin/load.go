@@ -44,13 +44,18 @@ func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspa
 	}
 	var rows []Row
 	var view shard.View
+	var withholds bool
 	once := func(ctx context.Context, conn *pgx.Conn) error {
 		asked := time.Now()
 		var err error
-		rows, view, err = p.load(ctx, conn, sql, args, keys)
+		rows, view, withholds, err = p.load(ctx, conn, sql, args, keys)
 		since(p.timings.load, asked)
-		if err == nil {
-			p.word.said(p, view, asked)
+		switch {
+		case err != nil:
+		case withholds:
+			p.word.mentioned(p, view, asked)
+		default:
+			p.word.said(p, view, asked, outboxRow{})
 		}
 		return err
 	}
@@ -70,10 +75,11 @@ func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspa
 	return rows, view, nil
 }
 
-func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any, keys []keyspace.Key) ([]Row, shard.View, error) {
+// load returns also whether the shard withholds any rows.
+func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any, keys []keyspace.Key) (_ []Row, _ shard.View, withholds bool, _ error) {
 	result, err := conn.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, shard.View{}, err
+		return nil, shard.View{}, false, err
 	}
 	answers := make([]Row, len(keys))
 	var view shard.View
@@ -83,7 +89,7 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 	var state *string
 	var body []byte
 	n := 0
-	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &place, &state, &body}, func() error {
+	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &withholds, &place, &state, &body}, func() error {
 		if epoch == nil || phase == nil || previous == nil {
 			return &shard.DownError{Shard: p.name, Err: errNotSetUp}
 		}
@@ -96,12 +102,12 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 		return nil
 	})
 	if err != nil {
-		return nil, shard.View{}, err
+		return nil, shard.View{}, false, err
 	}
 	if n < len(keys) {
-		return nil, shard.View{}, fmt.Errorf("the shard answered for %d of %d keys", n, len(keys))
+		return nil, shard.View{}, false, fmt.Errorf("the shard answered for %d of %d keys", n, len(keys))
 	}
-	return answers, view, nil
+	return answers, view, withholds, nil
 }
 
 // answer decides what a shard may say of one row. An owned vnode is read, and a frozen one, which takes no writes until it is closed; in
@@ -133,7 +139,7 @@ func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key) (string, []an
 	if err != nil {
 		return "", nil, err
 	}
-	return `select v.epoch, v.phase, v.previous, 1::bigint, o.state, row_to_json(t.*)::text from (values (1)) as one
+	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), 1::bigint, o.state, row_to_json(t.*)::text from (values (1)) as one
 left join ringside.view v on v.shard = $1
 left join ringside.ownership o on o.vnode = $2
 left join ` + quoteTable(ks.Table) + ` t on ` + match, args, nil
@@ -159,7 +165,7 @@ func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, 
 		}
 		fmt.Fprintf(&match, "t.%s = k.f%d%s", quote(field.Name), i, cast)
 	}
-	return `select v.epoch, v.phase, v.previous, k.place, o.state, row_to_json(t.*)::text
+	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), k.place, o.state, row_to_json(t.*)::text
 from unnest($2::int[]` + arrays.String() + `) with ordinality as k(vnode` + names.String() + `, place)
 left join ringside.view v on v.shard = $1
 left join ringside.ownership o on o.vnode = k.vnode

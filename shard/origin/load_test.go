@@ -37,7 +37,7 @@ func TestLoadOneAndMany(t *testing.T) {
 			}
 		}
 	}
-	if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second); v.Epoch != at.Epoch || standing != shard.Current {
+	if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second, 0); v.Epoch != at.Epoch || standing != shard.Current {
 		t.Errorf("a load confirms the view, but standing is %v", standing)
 	}
 }

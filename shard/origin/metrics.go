@@ -12,7 +12,7 @@ type metrics struct {
 	seconds *prometheus.HistogramVec
 	batch   *prometheus.HistogramVec
 
-	limit, inUse, idle, waiting, oldest, up, served, shed *prometheus.Desc
+	limit, inUse, idle, waiting, oldest, up, served, shed, outbox, outboxOldest *prometheus.Desc
 }
 
 func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
@@ -40,6 +40,8 @@ func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
 		served:  desc("admitted_total", "Requests that got a session."),
 		shed:    desc("shed_total", "Requests refused in the queue, by reason.", "reason"),
 	}
+	m.outbox = desc("outbox_rows", "Rows whose cached copies are still to be deleted.")
+	m.outboxOldest = desc("outbox_oldest_seconds", "How long the first of those rows has waited.")
 	reg.MustRegister(m, m.seconds, m.batch)
 	return m
 }
@@ -61,7 +63,7 @@ func (m *metrics) forget(shard string) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.limit, m.inUse, m.idle, m.waiting, m.oldest, m.up, m.served, m.shed} {
+	for _, d := range []*prometheus.Desc{m.limit, m.inUse, m.idle, m.waiting, m.oldest, m.up, m.served, m.shed, m.outbox, m.outboxOldest} {
 		ch <- d
 	}
 }
@@ -85,6 +87,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.waiting, float64(p.Waiting))
 		gauge(m.oldest, p.OldestWait.Seconds())
 		gauge(m.up, up)
+		gauge(m.outbox, float64(p.Outbox))
+		gauge(m.outboxOldest, p.OldestRow.Seconds())
 		counter(m.served, p.Served)
 		counter(m.shed, p.ShedFull, "full")
 		counter(m.shed, p.ShedLate, "late")

@@ -333,6 +333,8 @@ func (p *pool) stats(now time.Time) PoolStats {
 		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()),
 		Waiting: a.waiting + loads, OldestWait: max(a.oldest, oldest), Served: a.served, ShedFull: a.full, ShedLate: a.late,
 	}
+	box := p.word.remembers()
+	s.Outbox, s.OldestRow = int(box.rows), time.Duration(box.oldest*float64(time.Second))
 	p.state.Lock()
 	defer p.state.Unlock()
 	s.DownSince, s.LastError = p.state.downSince, p.state.lastError

@@ -65,7 +65,7 @@ func TestSessionsNeverExceedTheLimit(t *testing.T) {
 		for deadline := time.Now().Add(700 * time.Millisecond); time.Now().Before(deadline); {
 			most = max(most, f.sessions())
 		}
-		if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second); v.Epoch != at.Epoch || standing != shard.Current {
+		if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second, 0); v.Epoch != at.Epoch || standing != shard.Current {
 			t.Errorf("limit %d: overload let the view expire: %v", limit, standing)
 		}
 		cancel()
@@ -93,7 +93,7 @@ func TestQueueFullAndQueueWait(t *testing.T) {
 	held := make(chan error, 1)
 	entered := make(chan struct{})
 	go func() {
-		_, err := f.Write(context.Background(), "s1", at, upsert(t, k, `{"name":"b"}`), func() error { close(entered); <-release; return nil })
+		_, err := f.Write(context.Background(), "s1", at, upsert(t, k, `{"name":"b"}`), func() (bool, error) { close(entered); <-release; return false, nil })
 		held <- err
 	}()
 	<-entered
@@ -139,7 +139,7 @@ func TestAShrunkLimitClosesIdleSessions(t *testing.T) {
 		k := key(t, ks, fmt.Sprintf("user:%d", n))
 		ready.Add(1)
 		done.Go(func() {
-			_, err := f.Write(context.Background(), "s1", at, upsert(t, k, `{"name":"b"}`), func() error { ready.Done(); <-release; return nil })
+			_, err := f.Write(context.Background(), "s1", at, upsert(t, k, `{"name":"b"}`), func() (bool, error) { ready.Done(); <-release; return false, nil })
 			if err != nil {
 				t.Error(err)
 			}
@@ -172,7 +172,7 @@ func TestApplyAddsChangesAndRemoves(t *testing.T) {
 	runFleet(t, f)
 	confirmation := f.Confirmation("s1")
 	heard := func() bool {
-		v, standing := confirmation.Trust(time.Now(), time.Second)
+		v, standing := confirmation.Trust(time.Now(), time.Second, 0)
 		return v.Epoch == at.Epoch && standing == shard.Current
 	}
 	load := func() error {
@@ -275,8 +275,8 @@ func TestMetrics(t *testing.T) {
 		}
 		return n
 	}
-	if n := count(); n != 13 {
-		t.Errorf("%d series, want 13", n)
+	if n := count(); n != 15 {
+		t.Errorf("%d series, want 15", n)
 	}
 	if err := f.Apply(nil); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 
 // schemaVersion is the version that schema.sql installs. A shard with a newer one is left as it is: newer sidecars are being rolled
 // out, and they keep what older ones need.
-const schemaVersion = 3
+const schemaVersion = 4
 
 //go:embed schema.sql
 var schemaSQL string
@@ -172,12 +172,13 @@ func (f *Fleet) Advance(ctx context.Context, name string, v shard.View, topology
 			queue := asked.Sub(start) > pollingTime
 			var done bool
 			var err error
-			now, done, err = p.advance(ctx, conn, v, topology, queue)
+			var box outboxRow
+			now, box, done, err = p.advance(ctx, conn, v, topology, queue)
 			if err != nil && code(err) != codeLockNotAvailable && !errors.Is(err, errLockHeld) {
 				return err
 			}
 			if done {
-				p.word.said(p, now, asked)
+				p.word.said(p, now, asked, box)
 				return nil
 			}
 			pause := pollingPause
@@ -201,33 +202,33 @@ func (f *Fleet) Advance(ctx context.Context, name string, v shard.View, topology
 }
 
 // advance is one attempt. errLockHeld, or a lock timeout of the server, asks for another.
-func (p *pool) advance(ctx context.Context, conn *pgx.Conn, v shard.View, topology []byte, queue bool) (now shard.View, done bool, err error) {
-	now, _, err = p.topology(ctx, conn)
+func (p *pool) advance(ctx context.Context, conn *pgx.Conn, v shard.View, topology []byte, queue bool) (now shard.View, box outboxRow, done bool, err error) {
+	now, box, _, err = p.topology(ctx, conn)
 	if err != nil || !now.Less(v) {
-		return now, err == nil, err
+		return now, box, err == nil, err
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
-		return now, false, err
+		return now, box, false, err
 	}
 	defer rollback(tx)
 	if err := lockGlobal(ctx, tx, queue); err != nil {
-		return now, false, err
+		return now, box, false, err
 	}
 	// previous follows only from a view in phase done: one that was skipped half-way is still changing hands.
 	_, err = tx.Exec(ctx, `update ringside.view set epoch = $1, phase = $2, topology = coalesce($3, topology), changed_at = now(),
 	previous = case when phase = 3 and epoch < $1 then epoch else previous end
 where shard = $4 and (epoch, phase) < ($1, $2) and cutover is null`, int64(v.Epoch), int16(v.Phase), topology, p.name)
 	if err != nil {
-		return now, false, err
+		return now, box, false, err
 	}
-	if now, _, err = p.topology(ctx, conn); err != nil {
-		return now, false, err
+	if now, box, _, err = p.topology(ctx, conn); err != nil {
+		return now, box, false, err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return now, false, err
+		return now, box, false, err
 	}
-	return now, true, nil
+	return now, box, true, nil
 }
 
 // errLockHeld says that the global lock was not free when it was polled.
@@ -260,8 +261,9 @@ func (f *Fleet) Topology(ctx context.Context, name string) (shard.View, []byte, 
 	err = p.run(ctx, internal, f.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
 		asked := time.Now()
 		var err error
-		if v, topology, err = p.topology(ctx, conn); err == nil {
-			p.word.said(p, v, asked)
+		var box outboxRow
+		if v, box, topology, err = p.topology(ctx, conn); err == nil {
+			p.word.said(p, v, asked, box)
 		}
 		return err
 	})
@@ -271,19 +273,20 @@ func (f *Fleet) Topology(ctx context.Context, name string) (shard.View, []byte, 
 	return v, topology, nil
 }
 
-func (p *pool) topology(ctx context.Context, conn *pgx.Conn) (shard.View, []byte, error) {
+func (p *pool) topology(ctx context.Context, conn *pgx.Conn) (shard.View, outboxRow, []byte, error) {
 	var name string
 	var v viewRow
+	var box outboxRow
 	var topology []byte
-	err := conn.QueryRow(ctx, `select shard, epoch, phase, previous, topology from ringside.view`).
-		Scan(&name, &v.epoch, &v.phase, &v.previous, &topology)
+	err := conn.QueryRow(ctx, `select shard, epoch, phase, previous, topology, o.n, o.oldest, o.vnodes from ringside.view, `+outboxSQL).
+		Scan(&name, &v.epoch, &v.phase, &v.previous, &topology, &box.rows, &box.oldest, &box.vnodes)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), code(err) == codeUndefinedTable, code(err) == codeUndefinedSchema:
-		return shard.View{}, nil, &shard.DownError{Shard: p.name, Err: errNotSetUp}
+		return shard.View{}, box, nil, &shard.DownError{Shard: p.name, Err: errNotSetUp}
 	case err != nil:
-		return shard.View{}, nil, err
+		return shard.View{}, box, nil, err
 	case name != p.name:
-		return shard.View{}, nil, &WrongShardError{Shard: p.name, Holds: name}
+		return shard.View{}, box, nil, &WrongShardError{Shard: p.name, Holds: name}
 	}
-	return v.view(), topology, nil
+	return v.view(), box, topology, nil
 }

@@ -1,4 +1,4 @@
--- Schema of ringside on a shard, version 3. Installed in one transaction under advisory lock (0x52530003, 0).
+-- Schema of ringside on a shard, version 4. Installed in one transaction under advisory lock (0x52530003, 0).
 -- Every statement may be repeated. Functions name their schema, so that they work under any search_path.
 
 create table if not exists ringside.schema_version (
@@ -170,3 +170,14 @@ create table if not exists ringside.cdc (
 	flush_seq bigint not null default 0   -- rises whenever flush_due is added to
 ) with (fillfactor = 50);
 insert into ringside.cdc default values on conflict do nothing;
+
+-- Rows whose cached copies a committed write could not put out of reach: they are still to be deleted. While a row stands here, readers keep away
+-- from the cached copies of its vnode.
+create table if not exists ringside.outbox (
+	id    bigserial primary key, -- another one after each write of the row
+	key   bytea not null,  -- the row's key, as text
+	vnode int not null check (vnode between 0 and 65535), -- its cache vnode
+	shard_vnode int not null, -- a vnode does not move to another shard while one of its rows stands here
+	at    timestamptz not null default clock_timestamp() -- of the first of those writes
+) with (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
+create index if not exists outbox_key on ringside.outbox (key);

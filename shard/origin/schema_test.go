@@ -248,7 +248,7 @@ func TestAdvanceUnderWriters(t *testing.T) {
 		writers.Go(func() {
 			v := at
 			for ctx.Err() == nil {
-				_, err := f.Write(ctx, "s1", v, op, func() error { time.Sleep(3 * time.Millisecond); return nil })
+				_, err := f.Write(ctx, "s1", v, op, func() (bool, error) { time.Sleep(3 * time.Millisecond); return false, nil })
 				if stale, ok := errors.AsType[*shard.StaleViewError](err); ok {
 					v = stale.View
 				} else if err != nil && ctx.Err() == nil {

@@ -29,6 +29,7 @@ type word struct {
 	speaker *pool                           // whose answers count
 	since   time.Time                       // answers to earlier questions do not count
 	last    shard.View                      // the newest heard of the speaker
+	outbox  outboxRow                       // of the last answer that told of it
 	heard   func(name string, v shard.View) // may be nil
 }
 
@@ -44,7 +45,7 @@ func (w *word) unlearn(p *pool) {
 	w.forget()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.speaker, w.last = p, shard.View{}
+	w.speaker, w.last, w.outbox = p, shard.View{}, outboxRow{}
 }
 
 // forget makes whatever was asked until now count no more, also if the answer is still to come.
@@ -55,15 +56,27 @@ func (w *word) forget() {
 	w.confirmation.Forget()
 }
 
-// said records an answer that a pool got to a question asked at that time, and announces the view if it is a newer one.
+// said records an answer that a pool got to a question asked at that time for the view and the outbox, and announces the view if it is a newer one.
 // Announcements of one shard are made one after another, in the order of the views.
-func (w *word) said(by *pool, v shard.View, asked time.Time) {
+func (w *word) said(by *pool, v shard.View, asked time.Time, box outboxRow) {
+	w.hear(by, v, asked, func() {
+		w.confirmation.Confirm(v, asked, box.withheld())
+		w.outbox = box
+	})
+}
+
+// mentioned is said for an answer that did not tell what is in the outbox.
+func (w *word) mentioned(by *pool, v shard.View, asked time.Time) {
+	w.hear(by, v, asked, func() { w.confirmation.Learn(v) })
+}
+
+func (w *word) hear(by *pool, v shard.View, asked time.Time, record func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.speaker != by || asked.Before(w.since) || v == (shard.View{}) {
 		return
 	}
-	w.confirmation.Confirm(v, asked)
+	record()
 	if !w.last.Less(v) {
 		return
 	}
@@ -73,17 +86,25 @@ func (w *word) said(by *pool, v shard.View, asked time.Time) {
 	}
 }
 
-// repeated records that the shard was asked at that time and still was at the view of which somebody's transaction just passed the
-// fence. The fence does not tell View.From, so this counts only if the view was heard before.
+// remembers is what was last heard of the shard's outbox.
+func (w *word) remembers() outboxRow {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.outbox
+}
+
+// repeated records that the shard was asked at that time, had nothing in its outbox and still was at the view of which somebody's transaction just
+// passed the fence. The fence does not tell View.From, so this counts only if the view was heard before.
 func (w *word) repeated(by *pool, v shard.View, asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.speaker == by && !asked.Before(w.since) && w.last.Same(v) {
-		w.confirmation.Confirm(w.last, asked)
+		w.confirmation.Confirm(w.last, asked, nil)
 	}
 }
 
-const askSQL = `select v.shard, v.epoch, v.phase, v.previous, current_setting('transaction_read_only') = 'on' from ringside.view v`
+const askSQL = `select v.shard, v.epoch, v.phase, v.previous, current_setting('transaction_read_only') = 'on', o.n, o.oldest, o.vnodes
+from ringside.view v, ` + outboxSQL
 
 // watch asks the shard for its view until the context or the pool ends. It is the only one that declares the shard down or up, and
 // while the shard is down the only one that asks.
@@ -211,8 +232,9 @@ func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) 
 	defer cancel()
 	var name string
 	var v viewRow
+	var box outboxRow
 	var readOnly bool
-	err := conn.QueryRow(ctx, askSQL).Scan(&name, &v.epoch, &v.phase, &v.previous, &readOnly)
+	err := conn.QueryRow(ctx, askSQL).Scan(&name, &v.epoch, &v.phase, &v.previous, &readOnly, &box.rows, &box.oldest, &box.vnodes)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), code(err) == codeUndefinedSchema, code(err) == codeUndefinedTable:
 		return &shard.DownError{Shard: p.name, Err: errNotSetUp}
@@ -223,7 +245,7 @@ func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) 
 	case readOnly:
 		return &shard.DownError{Shard: p.name, Err: errReadOnly}
 	}
-	p.word.said(p, v.view(), asked)
+	p.word.said(p, v.view(), asked, box)
 	return nil
 }
 

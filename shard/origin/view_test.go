@@ -24,31 +24,31 @@ func TestLateAnswersDoNotCount(t *testing.T) {
 		}
 	}
 
-	w.said(first, one, time.Now())
+	w.said(first, one, time.Now(), outboxRow{})
 	expect("nobody is listened to", shard.View{})
 	w.listen(first)
 	w.repeated(first, one, time.Now())
 	expect("a write does not tell the whole view", shard.View{})
-	w.said(first, one, time.Now())
+	w.said(first, one, time.Now(), outboxRow{})
 	expect("the speaker", one)
 
 	asked := time.Now()
 	w.forget()
-	w.said(first, two, asked)
+	w.said(first, two, asked, outboxRow{})
 	w.repeated(first, one, asked)
 	expect("asked before the machine slept", shard.View{})
 	w.repeated(first, one, time.Now())
 	expect("a write by the view known", one)
-	w.said(first, two, time.Now())
-	w.said(first, one, time.Now())
+	w.said(first, two, time.Now(), outboxRow{})
+	w.said(first, one, time.Now(), outboxRow{})
 	expect("views only rise", two)
 
 	w.listen(second)
 	expect("the same database by other connections", two)
 	w.unlearn(first)
-	w.said(second, two, time.Now())
+	w.said(second, two, time.Now(), outboxRow{})
 	expect("the former pool", shard.View{})
-	w.said(first, one, time.Now())
+	w.said(first, one, time.Now(), outboxRow{})
 	expect("another database", one)
 
 	if want := []shard.View{one, two, one}; len(announced) != 3 || announced[0] != want[0] || announced[1] != want[1] || announced[2] != want[2] {

@@ -14,11 +14,11 @@ import (
 	"ringside/shard/keyspace"
 )
 
-// fenceSQL passes the fence and gives what follows in the transaction its own time limit.
-const fenceSQL = `select set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4)`
+// fenceSQL passes the fence and gives what follows in the transaction its own time limit. It says whether the shard withholds any rows.
+const fenceSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4)`
 
 // unfencedSQL is fenceSQL without the fence: what comes of that is tested.
-const unfencedSQL = `select set_config('statement_timeout', $1, true), $2::int, $3::bigint, $4::int`
+const unfencedSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), $2::int + $3::bigint + $4::int`
 
 // raceAttempts is how often a write that must end in a row is tried when others insert and delete that row meanwhile.
 const raceAttempts = 4
@@ -26,12 +26,12 @@ const raceAttempts = 4
 // Write carries out one write in a transaction of its own that first passes the shard's fence, acting by view v (promise P4). When the
 // statement has been carried out, and nothing is visible yet, beforeCommit is called: its error rolls back and is returned as
 // it is. It may be nil, is called at most once, and must return well within WriteTimeout, since the shard ends a transaction that
-// idles longer.
+// idles longer. It may ask for the row to be remembered in the outbox, which becomes true with the write, or, with ErrOutboxFull, neither does.
 //
 // A cancelled ctx ends the wait for a connection only. Errors, nothing written: *shard.StaleViewError, shard.ErrNotOwner,
 // shard.ErrFrozen, shard.ErrOverloaded, *shard.BadRowError, *shard.DownError. A *shard.DownError that wraps
 // shard.ErrOutcomeUnknown: the connection broke during COMMIT, and the write may or may not be there.
-func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspace.Op, beforeCommit func() error) (keyspace.Outcome, error) {
+func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspace.Op, beforeCommit func() (remember bool, err error)) (keyspace.Outcome, error) {
 	p, err := f.pool(name)
 	if err != nil {
 		return keyspace.Outcome{}, err
@@ -52,7 +52,7 @@ type write struct {
 	pool         *pool
 	view         shard.View
 	op           keyspace.Op
-	beforeCommit func() error
+	beforeCommit func() (remember bool, err error)
 
 	outcome keyspace.Outcome
 	refused error // what beforeCommit said
@@ -75,7 +75,7 @@ func (w *write) run(ctx context.Context, conn *pgx.Conn) error {
 		err = w.attempt(ctx, conn, s)
 	}
 	if stale, ok := errors.AsType[*shard.StaleViewError](translate(w.pool.name, err)); ok {
-		w.pool.word.said(w.pool, stale.View, start)
+		w.pool.word.mentioned(w.pool, stale.View, start)
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && isBadRow(pg) && !errors.Is(err, shard.ErrOutcomeUnknown) {
 		return w.badRow(ctx, conn, s, pg)
@@ -118,12 +118,13 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 	results := conn.SendBatch(ctx, &batch)
 	tx := results.Tx()
 	defer rollback(tx)
+	var withholds bool
 	err := func() error {
 		if _, err := results.Exec(); err != nil { // begin
 			return err
 		}
 		failpoint.At(failpoint.Begun)
-		if _, err := results.Exec(); err != nil { // fence
+		if err := results.QueryRow().Scan(&withholds, nil, nil); err != nil { // fence
 			return err
 		}
 		failpoint.At(failpoint.Fenced)
@@ -147,8 +148,19 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 	if w.beforeCommit != nil {
 		done := w.beforeCommit
 		w.beforeCommit = nil
-		if w.refused = done(); w.refused != nil {
+		var remembered bool
+		if remembered, w.refused = done(); w.refused != nil {
 			return nil
+		}
+		if remembered {
+			err := remember(ctx, tx, &w.op.Key)
+			if errors.Is(err, ErrOutboxFull) {
+				w.refused, err = err, nil
+			}
+			if w.refused != nil || err != nil {
+				return err
+			}
+			withholds = true
 		}
 	}
 	failpoint.At(failpoint.Committing)
@@ -157,7 +169,9 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 		return commitError(w.pool.name, err)
 	}
 	failpoint.At(failpoint.Committed)
-	w.pool.word.repeated(w.pool, w.view, asked)
+	if !withholds {
+		w.pool.word.repeated(w.pool, w.view, asked)
+	}
 	return nil
 }
 

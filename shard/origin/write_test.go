@@ -47,7 +47,7 @@ func TestWriteKinds(t *testing.T) {
 		{keyspace.Op{Kind: keyspace.Insert, Key: k, Columns: columns(t, `{"name":"b"}`)}, keyspace.Outcome{Applied: true, Inserted: true}, "1 b <null> 0"},
 	} {
 		called := 0
-		got, err := f.Write(t.Context(), "s1", at, step.op, func() error { called++; return nil })
+		got, err := f.Write(t.Context(), "s1", at, step.op, func() (bool, error) { called++; return false, nil })
 		if err != nil || got != step.want || called != 1 {
 			t.Errorf("step %d: got %+v, %v, beforeCommit called %d times; want %+v", i, got, err, called, step.want)
 		}
@@ -59,7 +59,7 @@ func TestWriteKinds(t *testing.T) {
 	if got := f.text(`select count(*)::text from users`); got != "1" {
 		t.Errorf("%s rows", got)
 	}
-	if _, standing := f.Confirmation("s1").Trust(time.Now(), time.Second); standing == shard.Current {
+	if _, standing := f.Confirmation("s1").Trust(time.Now(), time.Second, 0); standing == shard.Current {
 		t.Error("a write does not tell the whole view, yet confirmed one that was never heard")
 	}
 	if _, _, err := f.Topology(t.Context(), "s1"); err != nil {
@@ -234,7 +234,7 @@ func TestWriteRefusedByTheFenceWritesNothingAndKeepsTheConnection(t *testing.T) 
 	k := key(t, users(t), "user:1")
 	called := false
 	write := func(v shard.View) error {
-		_, err := f.Write(t.Context(), "s1", v, upsert(t, k, `{"name":"x"}`), func() error { called = true; return nil })
+		_, err := f.Write(t.Context(), "s1", v, upsert(t, k, `{"name":"x"}`), func() (bool, error) { called = true; return false, nil })
 		return err
 	}
 	f.setOwner(k.ShardVnode, "frozen")
@@ -269,7 +269,7 @@ func TestWriteRollsBackWhenBeforeCommitFails(t *testing.T) {
 	k := key(t, users(t), "user:1")
 	refusal := errors.New("the poison did not get there")
 	for range 3 {
-		if _, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() error { return refusal }); err != refusal {
+		if _, err := f.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"x"}`), func() (bool, error) { return false, refusal }); err != refusal {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -328,7 +328,7 @@ func TestWriteIsNotCancelledByItsCaller(t *testing.T) {
 	k := key(t, users(t), "user:1")
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
-		out, err := f.Write(ctx, "s1", at, upsert(t, k, `{"name":"x"}`), func() error { cancel(); return nil })
+		out, err := f.Write(ctx, "s1", at, upsert(t, k, `{"name":"x"}`), func() (bool, error) { cancel(); return false, nil })
 		if err != nil || !out.Applied {
 			t.Fatalf("%+v %v", out, err)
 		}

@@ -31,8 +31,8 @@ type Config struct {
 	ViewTTL time.Duration `yaml:"view_ttl"`
 	// WhenShardUnreachable: "serve" what is cached for rows of a shard that cannot be asked, or "refuse". Default serve.
 	WhenShardUnreachable string `yaml:"when_shard_unreachable"`
-	// Consistency: "strict" refuses a write whose cached copy cannot be put out of reach beforehand; "bounded" may make it and remember
-	// the key until the copy is gone. In this version both refuse. Default bounded.
+	// Consistency: "strict" refuses a write whose cached copy cannot be put out of reach beforehand; "bounded" makes it, and acknowledges it when
+	// no sidecar can be using that copy, after 2 x ViewTTL at the latest. Default bounded.
 	Consistency string `yaml:"consistency"`
 
 	// Invalidation: "wal" follows what others change on the shards, "off" leaves it to the ttl. Default wal.

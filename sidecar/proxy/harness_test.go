@@ -149,7 +149,7 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 		t.Fatal(err)
 	}
 	b.holder.Publish(topo)
-	b.shards.confirmation.Confirm(shard.View{Epoch: topo.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour))
+	b.shards.confirmation.Confirm(shard.View{Epoch: topo.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 	cfg := DefaultConfig()
 	cfg.Name, cfg.Version, cfg.Listen, cfg.Loops = "test", "v0", "127.0.0.1:0", 2
 	if change != nil {
@@ -216,7 +216,7 @@ func (b *bench) adopt(server, runID string) {
 		if err != nil || next == now {
 			return
 		}
-		b.shards.confirmation.Confirm(shard.View{Epoch: next.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour))
+		b.shards.confirmation.Confirm(shard.View{Epoch: next.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 		if b.holder.Publish(next); b.holder.Current().Caches[next.CacheIndex(server)].RunID == runID {
 			return
 		}

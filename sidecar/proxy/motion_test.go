@@ -45,7 +45,7 @@ func (m *motion) follow(next *topology.Topology, err error) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.shards.confirmation.Confirm(shard.View{Epoch: next.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour))
+	m.shards.confirmation.Confirm(shard.View{Epoch: next.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 	m.holder.Publish(next)
 	collect(m.server, func(w *worker) struct{} { w.turn(); return struct{}{} })
 	if n := len(next.Handovers); n > 0 {

@@ -59,8 +59,8 @@ func (w *worker) entry(k *keyspace.Key, proto int, at *entryAt) (u *upstream, ok
 		return nil, false
 	}
 	confirmation := w.route.confirmations[s]
-	view, standing := confirmation.Trust(w.loop.Now(), w.server.cfg.ViewTTL)
-	if standing == shard.Unheard || standing == shard.Expired && !w.server.cfg.ServeUnconfirmed {
+	view, standing := confirmation.Trust(w.loop.Now(), w.server.cfg.ViewTTL, k.CacheVnode)
+	if standing >= shard.Unheard || standing == shard.Expired && !w.server.cfg.ServeUnconfirmed {
 		return nil, false
 	}
 	upstreams := w.route.upstreams

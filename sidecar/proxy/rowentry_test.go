@@ -55,7 +55,7 @@ func newChanging(t *testing.T) *changing {
 
 func (b *changing) confirm(v shard.View) {
 	b.shards.confirmation.Forget()
-	b.shards.confirmation.Confirm(v, time.Now().Add(time.Hour))
+	b.shards.confirmation.Confirm(v, time.Now().Add(time.Hour), nil)
 }
 
 // Guards P3: a row is read where its own shard's view says, by the topology of that view's epoch.
@@ -160,7 +160,7 @@ func BenchmarkRowEntry(b *testing.B) {
 	for _, epoch := range []uint64{2, 1} {
 		b.Run(fmt.Sprintf("epoch %d of 2", epoch), func(b *testing.B) {
 			bench.shards.confirmation.Forget()
-			bench.shards.confirmation.Confirm(shard.View{Epoch: epoch, Phase: shard.Done}, time.Now().Add(time.Hour))
+			bench.shards.confirmation.Confirm(shard.View{Epoch: epoch, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 			w := bench.server.workers[0]
 			done := make(chan struct{})
 			w.loop.Submit(func() {

@@ -120,10 +120,10 @@ func TestAnEntryCountsOnlyUnderAConfirmedViewAndTheNamedIncarnation(t *testing.T
 	// The shard's last word is too old.
 	b.shards.confirmation.Forget()
 	w.want("GET user:7", bulk(`{"from":"shard"}`))
-	b.shards.confirmation.Confirm(shard.View{Epoch: 1, Phase: shard.Done}, time.Now().Add(-2*time.Second))
+	b.shards.confirmation.Confirm(shard.View{Epoch: 1, Phase: shard.Done}, time.Now().Add(-2*time.Second), nil)
 	w.want("GET user:7", bulk(`{"from":"shard"}`))
 	// It is at another epoch.
-	b.shards.confirmation.Confirm(shard.View{Epoch: 2, Phase: shard.Done}, time.Now().Add(time.Hour))
+	b.shards.confirmation.Confirm(shard.View{Epoch: 2, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 	w.want("GET user:7", bulk(`{"from":"shard"}`))
 
 	// The topology names another incarnation of the server: what this one holds does not count, even under the right name.
@@ -138,7 +138,7 @@ func TestAnEntryCountsOnlyUnderAConfirmedViewAndTheNamedIncarnation(t *testing.T
 	b.holder.Publish(next)
 	b.put("user:7", `{"from":"cache"}`, cache.KindValue)
 	b.shards.confirmation.Forget()
-	b.shards.confirmation.Confirm(shard.View{Epoch: 2, Phase: shard.Done}, time.Now().Add(time.Hour))
+	b.shards.confirmation.Confirm(shard.View{Epoch: 2, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 	w.want("GET user:7", bulk(`{"from":"shard"}`))
 	w.want("MGET user:7", "*1\r\n"+bulk(`{"from":"shard"}`))
 }
@@ -157,7 +157,7 @@ func TestAChangingRowIsKeptOutOfTheCache(t *testing.T) {
 		{shard.View{Epoch: 1, Phase: shard.Done, From: 0}, "cache"},
 	} {
 		b.shards.confirmation.Forget()
-		b.shards.confirmation.Confirm(c.view, time.Now().Add(time.Hour))
+		b.shards.confirmation.Confirm(c.view, time.Now().Add(time.Hour), nil)
 		w.want("GET user:7", bulk(`{"from":"`+c.from+`"}`))
 	}
 }
