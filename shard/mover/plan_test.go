@@ -110,7 +110,7 @@ func TestPreflight(t *testing.T) {
 		{"has no primary key", on("s1", `alter table counters drop constraint counters_pkey`), on("s1", `alter table counters add primary key (id)`)},
 		{"holds rows of the vnodes already", on("s2", `begin; set local ringside.mover = 'on'; insert into counters (id) values (1); commit`), on("s2", `begin; set local ringside.mover = 'on'; delete from counters; commit`)},
 		{"across shard keys", on("s1 s2", parents), on("s1 s2", orphans)},
-		{"schema is of version 2", on("s2", `update ringside.schema_version set version = 2`), on("s2", `update ringside.schema_version set version = 3`)},
+		{"schema is of version 2", on("s2", `update ringside.schema_version set version = 2`), on("s2", `update ringside.schema_version set version = 4`)},
 		{"database of shard s7", on("s2", `update ringside.view set shard = 's7'`), on("s2", `update ringside.view set shard = 's2'`)},
 		{"owns 1 of the vnodes already", on("s2", `insert into ringside.owner (vnode, state, epoch) values (0, 'owned', 7)`), on("s2", `delete from ringside.owner`)},
 		{"", nil, nil},
