@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +22,7 @@ type Carry struct {
 // offered reports whether there is something that may be taken over now.
 func (c *Carry) offered(now time.Time) bool { return c.Ref.Server != "" && !now.After(c.Until) }
 
-// handed is what the former server had of a flight's row.
+// handed is what the former server had of a row.
 type handed struct {
 	entry []byte
 	life  time.Duration // in its new place; 0: nothing was handed
@@ -32,7 +31,11 @@ type handed struct {
 // carry takes over the entries of flights that have their lease, lands those flights, and returns the others: they have to be loaded.
 func (c *Cache) carry(ctx context.Context, flights []*flight) (rest []*flight) {
 	c.begin(flights)
-	given := c.hand(ctx, flights)
+	items := make([]*Item, len(flights))
+	for i, f := range flights {
+		items[i] = f.item()
+	}
+	given := c.hand(ctx, items)
 	var ends []end
 	var asOf []uint64
 	for i, f := range flights {
@@ -59,52 +62,113 @@ func (c *Cache) carry(ctx context.Context, flights []*flight) (rest []*flight) {
 	return rest
 }
 
-// hand asks the former servers of flights for their entries. What cannot be had is not there.
-func (c *Cache) hand(ctx context.Context, flights []*flight) []handed {
+// handing is what is asked of one former server about the rows of one shard.
+type handing struct {
+	srv   *server
+	shard string
+	epoch uint64
+	of    []int // indexes of items that it has not answered yet
+	step  *step
+}
+
+// handBytes is about how many bytes of entries are handed over, or put, by one script: its server does nothing else meanwhile.
+const handBytes = 256 << 10
+
+// hand asks the former servers of items for their entries. What cannot be had is not there.
+func (c *Cache) hand(ctx context.Context, items []*Item) []handed {
 	failpoint.At(failpoint.TakingOver)
-	given := make([]handed, len(flights))
-	now := time.Now()
-	var sent []*step
-	var of []int
-	for i, f := range flights {
-		carry := &f.item().Carry
-		srv, err := c.servers.of(carry.Ref)
-		if err == nil && !srv.gate.pass(now) {
-			c.servers.release(srv)
-			err = errSuspended
+	given := make([]handed, len(items))
+	open := c.former(items)
+	for len(open) > 0 {
+		steps := make([]*step, len(open))
+		for i, h := range open {
+			names := make([]string, len(h.of))
+			for n, of := range h.of {
+				names[n] = items[of].Carry.Ref.Name
+			}
+			h.step = &step{srv: h.srv, script: c.scripts.hand, name: closedMarker(h.shard), more: names, args: []any{h.epoch, handBytes}}
+			steps[i] = h.step
 		}
-		if err != nil {
-			c.degraded(carry.Ref.Server, err)
-			c.metrics.carryMisses.Inc()
-			continue
-		}
-		sent = append(sent, &step{srv: srv, script: c.scripts.hand, name: carry.Ref.Name, second: closedMarker(carry.Shard), args: []any{carry.Epoch}})
-		of = append(of, i)
-	}
-	c.exec(ctx, sent)
-	for n, st := range sent {
-		i := of[n]
-		item := flights[i].item()
-		answer, err := st.cmd.(*redis.Cmd).Result()
-		if ctx.Err() == nil {
-			st.srv.gate.report(fate(err), time.Now())
-		}
-		c.servers.release(st.srv)
-		parts, _ := answer.([]any)
-		switch {
-		case err != nil:
-			c.degraded(item.Carry.Ref.Server, err)
-			c.metrics.carryMisses.Inc()
-		case answer == int64(-1):
-			c.metrics.carryRefused.Inc()
-		default:
-			if given[i] = handedOf(parts, item); given[i].life == 0 {
-				c.metrics.carryMisses.Inc()
+		c.exec(ctx, steps)
+		rest := open[:0]
+		for _, h := range open {
+			if c.answered(ctx, h, items, given); len(h.of) > 0 {
+				rest = append(rest, h)
+			} else {
+				c.servers.release(h.srv)
 			}
 		}
+		open = rest
 	}
 	failpoint.At(failpoint.Handed)
 	return given
+}
+
+// former groups the indexes of items by what is asked together, and leaves out those whose former servers cannot be used.
+func (c *Cache) former(items []*Item) []*handing {
+	type key struct {
+		server, runID, shard string
+		epoch                uint64
+	}
+	groups := map[key]*handing{}
+	var all []*handing
+	now := time.Now()
+	for i, item := range items {
+		carry := &item.Carry
+		k := key{carry.Ref.Server, carry.Ref.RunID, carry.Shard, carry.Epoch}
+		h := groups[k]
+		if h == nil {
+			srv, err := c.usable(carry.Ref, now)
+			if err != nil {
+				c.degraded(carry.Ref.Server, err)
+				c.metrics.carryMisses.Inc()
+				continue
+			}
+			h = &handing{srv: srv, shard: carry.Shard, epoch: carry.Epoch}
+			groups[k] = h
+			all = append(all, h)
+		}
+		h.of = append(h.of, i)
+	}
+	return all
+}
+
+// usable returns the server that r may be used on now. It must be released.
+func (c *Cache) usable(r Ref, now time.Time) (*server, error) {
+	srv, err := c.servers.of(r)
+	if err == nil && !srv.gate.pass(now) {
+		c.servers.release(srv)
+		return nil, errSuspended
+	}
+	return srv, err
+}
+
+// answered takes what a former server has said, and leaves in h.of what it has not said anything about.
+func (c *Cache) answered(ctx context.Context, h *handing, items []*Item, given []handed) {
+	answer, err := h.step.cmd.(*redis.Cmd).Result()
+	if ctx.Err() == nil {
+		h.srv.gate.report(fate(err), time.Now())
+	}
+	list, _ := answer.([]any)
+	switch {
+	case err != nil:
+		c.degraded(h.srv.cfg.Name, err)
+		c.metrics.carryMisses.Add(float64(len(h.of)))
+		h.of = nil
+		return
+	case len(list) == 0: // -1
+		c.metrics.carryRefused.Add(float64(len(h.of)))
+		h.of = nil
+		return
+	}
+	n := min(len(list), len(h.of))
+	for i, of := range h.of[:n] {
+		parts, _ := list[i].([]any)
+		if given[of] = handedOf(parts, items[of]); given[of].life == 0 {
+			c.metrics.carryMisses.Inc()
+		}
+	}
+	h.of = h.of[n:]
 }
 
 // handedOf reads an answer of the script hand.
@@ -117,84 +181,4 @@ func handedOf(parts []any, item *Item) handed {
 	h := handed{entry: []byte(text)}
 	h.life = carriedLife(Kind(h.entry), time.Duration(left)*time.Millisecond, item.TTL, item.NegTTL)
 	return h
-}
-
-// CarryOver takes over the entries of rows that nobody has asked for yet, as a reader of each would, and returns how many. It loads nothing: what
-// is there already, or is being written, filled or read by others, is left to them. It may be called as soon as all writers
-// clean both places, or have been acknowledged, or will look again before they are.
-func (c *Cache) CarryOver(ctx context.Context, items []Item) (carried int) {
-	now := time.Now()
-	flights := make([]*flight, 0, len(items))
-	lead := &call{items: items}
-	for i := range items {
-		if items[i].Carry.offered(now) {
-			flights = append(flights, &flight{ref: items[i].Ref, lead: waiter{call: lead, idx: i}})
-		}
-	}
-	if flights = c.lacking(ctx, flights); len(flights) == 0 {
-		return 0
-	}
-	c.ask(ctx, flights)
-	leased := flights[:0:0]
-	for _, f := range flights {
-		if onAsk(f.asked) == actFill {
-			leased = append(leased, f)
-		}
-	}
-	if len(leased) > 0 {
-		ends := make([]end, len(leased))
-		for i, h := range c.hand(ctx, leased) {
-			ends[i] = end{flight: leased[i], ending: endRelease}
-			if h.life > 0 {
-				ends[i].ending, ends[i].entry, ends[i].life = endCarry, h.entry, h.life
-			}
-		}
-		c.end(ctx, ends)
-		failpoint.At(failpoint.TakenOver)
-		for i := range ends {
-			if ends[i].ending == endCarry && ends[i].stillThere {
-				carried++
-			}
-		}
-		c.metrics.carried.Add(float64(carried))
-	}
-	for _, f := range flights {
-		if f.srv != nil {
-			c.servers.release(f.srv)
-		}
-	}
-	return carried
-}
-
-// lacking leaves out what goes to servers that have all of it already: nothing is asked there but how many of the entries exist.
-func (c *Cache) lacking(ctx context.Context, flights []*flight) []*flight {
-	names := map[Ref][]string{} // by server
-	for _, f := range flights {
-		at := Ref{Server: f.ref.Server, RunID: f.ref.RunID}
-		names[at] = append(names[at], f.ref.Name)
-	}
-	var steps []*step
-	has := map[Ref]*step{}
-	for at, names := range names {
-		if srv, err := c.servers.of(at); err == nil {
-			defer c.servers.release(srv)
-			has[at] = &step{srv: srv, cmd: redis.NewIntCmd(ctx, existArgs(names)...)}
-			steps = append(steps, has[at])
-		}
-	}
-	c.exec(ctx, steps)
-	return slices.DeleteFunc(flights, func(f *flight) bool {
-		at := Ref{Server: f.ref.Server, RunID: f.ref.RunID}
-		st := has[at]
-		return st != nil && st.cmd.Err() == nil && st.cmd.(*redis.IntCmd).Val() == int64(len(names[at]))
-	})
-}
-
-func existArgs(names []string) []any {
-	args := make([]any, 0, 1+len(names))
-	args = append(args, "EXISTS")
-	for _, name := range names {
-		args = append(args, name)
-	}
-	return args
 }

@@ -67,7 +67,7 @@ return 1`),
 // One holder has it at a time, known by token; it lapses after life. again: also if CarriedFrom says that it has been done.
 func (s *Servers) Claim(ctx context.Context, server, runID, shard string, epoch uint64, token string, life time.Duration, again bool) (Claim, error) {
 	n, err := s.once(ctx, server, runID, &step{
-		script: s.closing.claim, name: claimName(shard), second: closedMarker(shard), args: []any{token, life.Milliseconds(), epoch, flag(again)},
+		script: s.closing.claim, name: claimName(shard), more: []string{closedMarker(shard)}, args: []any{token, life.Milliseconds(), epoch, flag(again)},
 	})
 	return Claim(n), err
 }

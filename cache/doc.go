@@ -12,6 +12,9 @@
 //	         release  lease -> nothing             only if our lease is still there
 //	         await    lease -> the same, awaited   whoever takes that away tells those who wait for it (listener.go)
 //	         hand     (on the row's former server) gives value or absence to the reader whose lease is on the new one
+//	carrier  take     nothing -> lease             for many rows at once
+//	         hand     as above
+//	         put      lease -> value or absence, or nothing, as fill and release
 //	writer   poison   anything -> poison           before the transaction commits; poison of other writers stays beside ours
 //	         clean    anything -> nothing          after it committed, before it is acknowledged; poison of other writers stays
 //	         lift     poison -> without ours       when nothing was written; nothing, if there is no other writer

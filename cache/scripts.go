@@ -13,8 +13,8 @@ func newScript(source string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// scripts are the steps that look before they act. Each takes an entry's name as its first key. Those that change something read no more of a
-// value than they compare, and none of those fails on a key of another type.
+// scripts are the steps that look before they act. Each takes an entry's name as its first key, or those of many. Those that change something read no more of
+// a value than they compare, and none of those fails on a key of another type.
 type scripts struct {
 	fill    *script // ARGV: our lease, the entry, its life in ms, our lease awaited. 1: done, 0: our lease is gone
 	release *script // ARGV: our lease, the same awaited. 1: done, 0: it is gone
@@ -23,7 +23,10 @@ type scripts struct {
 	clean   *script // ARGV: our token. 1: deleted, 0: nothing was there, 2: what is left is other writers' poison
 	lift    *script // ARGV: our token. 1: deleted, 0: we are not there, 2: what is left is other writers' poison
 	discard *script // ARGV: the malformed entry; empty: a key of another type. 1: deleted, 0: it has changed
-	hand    *script // second key: the marker of the row's shard. ARGV: epoch. {entry, ms left}, 0: no value or absence is there, -1: closed
+	// Of many entries at once. The answer is a list, of one for each.
+	hand *script // first key: the marker of the rows' shard. ARGV: epoch, bytes. {entry, ms left}, 0: no value or absence is there; -1 in place of the list: closed. Those that there was no room for in so many bytes are missing at its end
+	take *script // ARGV: our lease, its life in ms. 1: nothing was there and our lease is now, 0: something was
+	put  *script // ARGV: our lease, the same awaited; for each the entry, or nothing to give the lease back, and its life in ms. 1: done, 0: our lease is gone
 }
 
 // unleased is fill without its look at the lease: what comes of that is tested.
@@ -79,12 +82,44 @@ if type == 'none' then return 0 end
 if type == 'string' and redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])`),
 		hand: newScript(`
-local closed = redis.call('GET', KEYS[2])
+local closed = redis.call('GET', KEYS[1])
 if closed and tonumber(closed) >= tonumber(ARGV[1]) then return -1 end
-if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-local head = redis.call('GETRANGE', KEYS[1], 0, 1)
-if head ~= 'V\1' and head ~= 'A\1' then return 0 end
-return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}`),
+local answers, room = {}, tonumber(ARGV[2])
+for i = 2, #KEYS do
+  local entry = redis.pcall('GET', KEYS[i]) -- a table, if it is an error
+  local head = type(entry) == 'string' and string.sub(entry, 1, 2)
+  if head == 'V\1' or head == 'A\1' then
+    answers[i - 1] = {entry, redis.call('PTTL', KEYS[i])}
+    room = room - #entry
+  else
+    answers[i - 1] = 0
+  end
+  if room <= 0 then break end
+end
+return answers`),
+		take: newScript(`
+local answers = {}
+for i, name in ipairs(KEYS) do
+  answers[i] = redis.call('SET', name, ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0
+end
+return answers`),
+		put: newScript(tell + `
+local answers = {}
+for i, name in ipairs(KEYS) do
+  local lease = redis.pcall('GETRANGE', name, 0, 18) -- a table, if it is an error
+  if lease ~= ARGV[1] and lease ~= ARGV[2] then
+    answers[i] = 0
+  else
+    if ARGV[2 * i + 1] == '' then
+      redis.call('DEL', name)
+    else
+      redis.call('SET', name, ARGV[2 * i + 1], 'PX', ARGV[2 * i + 2])
+    end
+    tell(lease)
+    answers[i] = 1
+  end
+end
+return answers`),
 	}
 }
 

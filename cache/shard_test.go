@@ -205,6 +205,10 @@ func stepOf(c *Cache, cmd redis.Cmder) string {
 			return "clean"
 		case c.scripts.hand.sha, c.scripts.hand.source:
 			return "hand"
+		case c.scripts.take.sha, c.scripts.take.source:
+			return "take"
+		case c.scripts.put.sha, c.scripts.put.source:
+			return "put"
 		}
 	}
 	return ""

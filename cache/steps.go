@@ -142,18 +142,21 @@ func (c *Cache) lives(ttl time.Duration) (life, soft time.Duration) {
 	return life, time.Duration(float64(life) * c.cfg.SoftTTL)
 }
 
-// step is one command for one entry: cmd, or else script.
+// step is one command for one entry, or a script for many: cmd, or else script.
 type step struct {
 	srv    *server
 	cmd    redis.Cmder
 	script *script
 	name   string
-	second string // the script's second key, if it takes one
+	more   []string // further keys of the script
 	args   []any
 }
 
 // number is the answer of a script.
 func (s *step) number() (int64, error) { return s.cmd.(*redis.Cmd).Int64() }
+
+// list is the answer of a script about many entries.
+func (s *step) list() ([]any, error) { return s.cmd.(*redis.Cmd).Slice() }
 
 // exec runs steps: those for one server in one pipeline, the servers at a time. Errors are in the steps' commands.
 func (c *Cache) exec(ctx context.Context, steps []*step) {
@@ -197,10 +200,9 @@ func pipeline(ctx context.Context, srv *server, steps []*step) {
 }
 
 func (s *step) eval(ctx context.Context, how, what string) *redis.Cmd {
-	args := append(make([]any, 0, 5+len(s.args)), how, what, 1, s.name)
-	if s.second != "" {
-		args[2] = 2
-		args = append(args, s.second)
+	args := append(make([]any, 0, 4+len(s.more)+len(s.args)), how, what, 1+len(s.more), s.name)
+	for _, name := range s.more {
+		args = append(args, name)
 	}
 	return redis.NewCmd(ctx, append(args, s.args...)...)
 }

@@ -46,7 +46,7 @@ type loser struct {
 
 const (
 	// carryBatch is how many rows are taken over at once. Few, because a server does nothing else meanwhile.
-	carryBatch = 16
+	carryBatch = 32
 	// carryRest is how long the servers are left alone between two batches, as a multiple of what one has taken; longestRest at most.
 	carryRest   = 3
 	longestRest = 15 * time.Millisecond
