@@ -100,6 +100,8 @@ type Cache struct {
 	mu      sync.Mutex // guards the following, and what call and flight say it guards
 	closed  bool
 	flights map[Ref]*flight
+	// refreshing are the entries of which this process has begun a refresh.
+	refreshing map[Ref]bool
 }
 
 // New returns a Cache; it does no I/O. It uses servers and does not close them.
@@ -111,7 +113,7 @@ func New(cfg Config, servers *Servers, reg prometheus.Registerer, log *slog.Logg
 	return &Cache{
 		cfg: cfg, servers: servers, metrics: newMetrics(reg), log: log,
 		tokens: newTokens(), scripts: newScripts(), serves: serves,
-		base: base, stop: stop, flights: make(map[Ref]*flight),
+		base: base, stop: stop, flights: make(map[Ref]*flight), refreshing: make(map[Ref]bool),
 	}, nil
 }
 

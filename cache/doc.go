@@ -11,6 +11,8 @@
 //	         fill     lease -> value or absence    only if our lease is still there
 //	         release  lease -> nothing             only if our lease is still there
 //	         await    lease -> the same, awaited   whoever takes that away tells those who wait for it (listener.go)
+//	         claim    value -> the same, claimed   whoever refreshes an entry that is about to expire (refresh.go)
+//	         renew    claimed value -> new one     only if our claim is still there
 //	         hand     (on the row's former server) gives value or absence to the reader whose lease is on the new one
 //	carrier  take     nothing -> lease             for many rows at once
 //	         hand     as above
@@ -30,7 +32,7 @@
 //
 // # Invariants
 //
-//	I1  A value is put only in place of the lease that its loader got before it loaded.
+//	I1  A value is put only in place of the lease, or the value that it claimed, which its loader got before it loaded.
 //	I2  From before a write commits until it has ended nobody can get a lease (poison, which only its own writer or its time takes
 //	    away), and every lease and value from before its clean is gone when it is acknowledged (clean).
 //	I3  Each ask has a token of its own, and only the answered ask's token is ever used to fill. A command that timed out may still

@@ -14,7 +14,8 @@ import (
 //	byte 1       format version, 1
 //	value, absent:
 //	  2..9       written-at, milliseconds since 1970, big endian
-//	  10..17     soft expiry, likewise: from then on a reader may refresh the entry early
+//	  10..17     soft expiry, likewise: from then on a reader may refresh the entry early; or, with the highest bit set, the token of one
+//	             who is doing so (refresh.go)
 //	  18..       value: the row's JSON; absent: nothing
 //	lease:
 //	  2..17      token; the highest bit of byte 10 says that readers wait for the end of the lease (listener.go)
@@ -71,7 +72,8 @@ type Writer struct {
 type Entry struct {
 	Kind        EntryKind
 	WrittenAt   time.Time // value, absent: by the clock of the sidecar that wrote it
-	SoftExpires time.Time // value, absent
+	SoftExpires time.Time // value, absent, unless it is claimed
+	Claim       uint64    // value, absent: the token of who refreshes it; 0: nobody does
 	Token       Token     // lease
 	Writers     []Writer  // poison: one or more, in the order in which they came
 	Body        []byte    // value
@@ -110,7 +112,11 @@ func Decode(b []byte) (Entry, error) {
 	switch e.Kind {
 	case KindValue, KindAbsent:
 		e.WrittenAt = time.UnixMilli(int64(binary.BigEndian.Uint64(b[2:])))
-		e.SoftExpires = time.UnixMilli(int64(binary.BigEndian.Uint64(b[10:])))
+		if soft := binary.BigEndian.Uint64(b[softAt:]); soft&claimBit != 0 {
+			e.Claim = soft
+		} else {
+			e.SoftExpires = time.UnixMilli(int64(soft))
+		}
 		if e.Kind == KindValue {
 			e.Body = b[HeaderSize:]
 		}

@@ -132,8 +132,14 @@ func FuzzDecode(f *testing.F) {
 		switch e.Kind {
 		case KindValue:
 			again = AppendValue(nil, e.WrittenAt, e.SoftExpires, e.Body)
+			if e.Claim != 0 {
+				again = append(claimed(again, e.Claim), e.Body...)
+			}
 		case KindAbsent:
 			again = AppendAbsent(nil, e.WrittenAt, e.SoftExpires)
+			if e.Claim != 0 {
+				again = claimed(again, e.Claim)
+			}
 		case KindLease:
 			again = AppendLease(nil, e.Token)
 		case KindPoison:

@@ -30,6 +30,7 @@ func newStorm(t *testing.T, r *realredis.Server, off func(s *sidecar)) *storm {
 	cfg := testConfig()
 	cfg.StepTimeout, cfg.LoadTimeout, cfg.LeaseTTL = 20*time.Millisecond, 10*time.Millisecond, 30*time.Millisecond
 	cfg.LeaseWait = 6 * time.Millisecond
+	cfg.SoftTTL = 1e-4 // what has been cached for a few milliseconds is refreshed at each hit
 	st := new(storm)
 	for range 3 {
 		s := newSidecar(t, cfg, r)
@@ -156,6 +157,9 @@ func TestTheStormFindsStaleReads(t *testing.T) {
 	for rule, off := range map[string]func(s *sidecar){
 		"lease": func(s *sidecar) {
 			s.scripts.fill = newScript(`redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1`)
+		},
+		"claim": func(s *sidecar) {
+			s.scripts.renew = newScript(`redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1`)
 		},
 		"clean":            func(s *sidecar) { s.scripts.clean = newScript(`return 1`) },
 		"who may be given": func(s *sidecar) { s.serves = func(_, _ uint64) bool { return true } },

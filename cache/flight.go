@@ -88,6 +88,10 @@ func (c *Cache) fly(group []*flight) {
 				if f.asked.kind == KindValue {
 					v.Found, v.Body = true, Body(f.reply)
 				}
+				if Due(f.reply, time.Now()) {
+					idx := f.lead.idx
+					c.Refresh(*f.item(), func(ctx context.Context, _ []int) ([]Loaded, error) { return lead.load(ctx, []int{idx}) })
+				}
 				c.land(f, Result{Value: v}, f.asOf)
 			case actFill:
 				c.metrics.misses.Inc()

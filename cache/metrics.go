@@ -10,6 +10,8 @@ type metrics struct {
 	leaseWaits, leaseWaitsOver          prometheus.Counter
 	woken, wakesLost, polled            prometheus.Counter
 	waiting                             prometheus.Gauge
+	refreshes, refreshesRefused         prometheus.Counter
+	refreshesFailed                     prometheus.Counter
 	carried, carryMisses, carryRefused  prometheus.Counter
 	loads, loadErrors                   prometheus.Counter
 	writes, writesFailed, writesUnknown prometheus.Counter
@@ -42,6 +44,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		woken:            counter("wakes_total", "Waits for another sidecar's fill that ended with the cache server's word that it was over."),
 		wakesLost:        counter("wakes_lost_total", "Waits whose time ran out though the fill had been made: the word of it was lost."),
 		polled:           counter("lease_polls_total", "Waits in which the cache server could not be listened to and had to be asked again and again."),
+		refreshes:        counter("refreshes_total", "Entries refreshed before they expired."),
+		refreshesRefused: counter("refreshes_refused_total", "Refreshes that put nothing because a write or an eviction came between."),
+		refreshesFailed:  counter("refreshes_failed_total", "Refreshes whose row could not be loaded, or not be put; the old value stays."),
 		carried:          counter("carried_total", "Entries taken over from the server that held them before a change of the ring."),
 		carryMisses:      counter("carry_misses_total", "Entries that were to be taken over and were not there, or not to be had."),
 		carryRefused:     counter("carry_refused_total", "Entries that the former server did not give away because it is closed for the change."),

@@ -94,7 +94,7 @@ func (m *model) carry(s modelState, next func(modelState)) {
 	case carrying:
 		switch e := s.entry[x]; {
 		case e.is == value && !(m.closing && s.closed):
-			to(filling, e.arg, now)
+			to(filling, e.arg%claimedBy, now)
 		case now == ours:
 			to(stopped, 0, modelEntry{})
 		default:

@@ -29,6 +29,13 @@ func spaces(t *testing.T) map[string]func() *model {
 			return m
 		}
 	}
+	refreshed := func(space func() *model) func() *model {
+		return func() *model {
+			m := space()
+			m.refreshes = true
+			return m
+		}
+	}
 	return map[string]func() *model{
 		"a reader loses touch":          space(false, 1, 2, 1, true, []uint8{1}, []uint8{0}, []uint8{1}),
 		"a writer loses touch":          space(false, 1, 2, 1, true, []uint8{0}, []uint8{1}, []uint8{1}),
@@ -39,6 +46,9 @@ func spaces(t *testing.T) map[string]func() *model {
 		"carried":                       carried(inTurn(space(false, 1, 2, 1, false, []uint8{0}, []uint8{1}, []uint8{1}))),
 		"carried, a writer loses touch": carried(inTurn(space(false, 1, 2, 1, true, []uint8{0}, []uint8{1}, []uint8{1}))),
 		"carried, two writers":          carried(space(false, 2, 1, 0, false, []uint8{0}, []uint8{1}, nil)),
+		"refreshed":                     refreshed(inTurn(space(false, 1, 3, 0, false, []uint8{0}, []uint8{1}, []uint8{1}))),
+		"refreshed, loses touch":        refreshed(space(false, 1, 2, 0, true, []uint8{1}, []uint8{0}, []uint8{1})),
+		"refreshed, down":               refreshed(space(true, 1, 2, 1, true, []uint8{1}, []uint8{0}, []uint8{1})),
 		"down, a reader loses touch":    space(true, 1, 2, 1, true, []uint8{1}, []uint8{0}, []uint8{1}),
 		"down, a writer loses touch":    space(true, 1, 2, 1, true, []uint8{0}, []uint8{1}, []uint8{1}),
 		"down, two writers, no losses":  space(true, 2, 1, 0, false, both, both, both),
@@ -72,6 +82,7 @@ func TestSearchNeedsEachRule(t *testing.T) {
 		"closing": {"carried", func(r *rules) *bool { return &r.closing }},
 		"hold":    {"carried", func(r *rules) *bool { return &r.hold }},
 		"wait":    {"carried", func(r *rules) *bool { return &r.wait }},
+		"claim":   {"refreshed", func(r *rules) *bool { return &r.claim }},
 		"guard":   {"carried", func(r *rules) *bool { return &r.guard }},
 	} {
 		t.Run(name, func(t *testing.T) {

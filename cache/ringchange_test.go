@@ -26,7 +26,7 @@ import (
 // one has returned a version never returns an older one either, whatever became of the writer.
 
 // rules are what can be left out, to show that the search finds what comes of it.
-type rules struct{ lease, poison, fence, clean, order, closing, hold, wait, guard bool }
+type rules struct{ lease, poison, fence, clean, order, closing, hold, wait, guard, claim bool }
 
 // The phases of the change, as the model counts them. From the beginning of one to that of the next but one takes more than view_ttl.
 const (
@@ -52,15 +52,20 @@ const (
 	filling
 	onShard
 	answering
+	reloading // the value is claimed
+	renewing
 )
 
 // The model's entries, by what is there.
 const (
 	nothing = iota
-	value   // arg: the version
+	value   // arg: the version, and above claimedBy who refreshes it
 	leased  // arg: the reader, or carrier
 	poisons // arg: the set of writers
 )
+
+// claimedBy is added to the version in a value for each reader up to that which has claimed it.
+const claimedBy = 16
 
 const (
 	x = 0
@@ -75,6 +80,9 @@ type modelWriter struct {
 }
 
 type modelReader struct{ step, sidecar, view, floor, value uint8 }
+
+// answered reports whether the reader has its answer. It may still be refreshing what it found.
+func (r modelReader) answered() bool { return r.step == stopped || r.step >= reloading }
 
 // modelCarrier takes the entry over without being asked for it, again and again.
 type modelCarrier struct{ step, value uint8 }
@@ -97,6 +105,7 @@ type model struct {
 	rules
 	writers, readers, losses int
 	carrier                  bool // there is one
+	refreshes                bool // readers that find a value may refresh it
 	loseTouch                bool // sidecar 0 may
 	inTurn                   bool // a reader begins when the one before it has its answer
 	down                     bool // the change is X going down
@@ -137,7 +146,7 @@ func newModel(t *testing.T, down bool) *model {
 		phaseActive:    {Epoch: after.Epoch, Phase: shard.Active, From: before.Epoch},
 		phaseAfter:     {Epoch: after.Epoch, Phase: shard.Done, From: before.Epoch},
 	}
-	m := &model{rules: rules{true, true, true, true, true, true, true, true, true}, down: down, of: map[topology.Copy]uint8{}}
+	m := &model{rules: rules{true, true, true, true, true, true, true, true, true, true}, down: down, of: map[topology.Copy]uint8{}}
 	for i, view := range views {
 		by := after
 		if i == phaseBefore {
@@ -335,7 +344,7 @@ func (m *model) read(s modelState, k int, next func(modelState), stale func(stri
 	at, cached := m.reads(r.view)
 	switch r.step {
 	case idle:
-		if m.inTurn && k > 0 && s.readers[k-1].step != stopped {
+		if m.inTurn && k > 0 && !s.readers[k-1].answered() {
 			return
 		}
 		by := m.firstBy
@@ -351,15 +360,35 @@ func (m *model) read(s modelState, k int, next func(modelState), stale func(stri
 		}
 	case getting:
 		if e := s.entry[at]; e.is == value {
-			step(answering, e.arg)
+			step(answering, e.arg%claimedBy)
+			if m.refreshes && e.arg < claimedBy {
+				n := r
+				n.step = reloading
+				to(n, func(n *modelState) { n.entry[at].arg += claimedBy * uint8(k+1) })
+			}
 			return
 		}
 		step(asking, 0)
+	case reloading:
+		n := r
+		n.step, n.value = renewing, s.version
+		if onLoaded(true, Loaded{Found: true, MayFill: m.copies[s.phase].Cleaned(m.copies[r.view].Read)}, true, true) != endFill {
+			n.step = stopped // and the claim is given back, or expires with the value
+		}
+		to(n, nil)
+	case renewing:
+		n := r
+		n.step = stopped
+		to(n, func(n *modelState) {
+			if e := n.entry[at]; e.is == value && (e.arg/claimedBy == uint8(k+1) || !m.claim) {
+				n.entry[at] = modelEntry{value, r.value}
+			}
+		})
 	case asking:
 		m.ask(s, k, at, step, to)
 	case carrying:
 		if e := s.entry[x]; e.is == value && !(m.closing && s.closed) {
-			step(filling, e.arg)
+			step(filling, e.arg%claimedBy)
 			return
 		}
 		step(loading, 0)
@@ -411,7 +440,7 @@ func (m *model) ask(s modelState, k int, at uint8, step func(uint8, uint8), to f
 	}
 	switch onAsk(a) {
 	case actServe:
-		step(answering, e.arg)
+		step(answering, e.arg%claimedBy)
 	case actBypass:
 		step(onShard, 0)
 	case actFill:

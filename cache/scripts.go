@@ -19,6 +19,9 @@ type scripts struct {
 	fill    *script // ARGV: our lease, the entry, its life in ms, our lease awaited. 1: done, 0: our lease is gone
 	release *script // ARGV: our lease, the same awaited. 1: done, 0: it is gone
 	await   *script // ARGV: somebody's lease, the same awaited. The ms that it has left, now that it says that readers wait; 0: it is gone
+	claim   *script // ARGV: now, our token. The header that is replaced; 0: nothing is there that is due and nobody's
+	renew   *script // ARGV: the claimed header, the entry, its life in ms. 1: done, 0: our claim is gone
+	unclaim *script // ARGV: the claimed header, a soft expiry. 1: done, 0: our claim is gone
 	poison  *script // ARGV: our token, our life in ms, the most writers. 1: done, 2: done, and there were so many that some were merged
 	clean   *script // ARGV: our token. 1: deleted, 0: nothing was there, 2: what is left is other writers' poison
 	lift    *script // ARGV: our token. 1: deleted, 0: we are not there, 2: what is left is other writers' poison
@@ -58,6 +61,25 @@ end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then return 86400000 end -- none of ours
 return math.max(left, 1)`),
+		claim: newScript(`
+if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
+local header = redis.call('GETRANGE', KEYS[1], 0, 17)
+if #header < 18 then return 0 end
+local kind = string.sub(header, 1, 2)
+if kind ~= 'V\1' and kind ~= 'A\1' then return 0 end
+if string.sub(header, 11) > ARGV[1] then return 0 end -- a token is above every time
+redis.call('SETRANGE', KEYS[1], 10, ARGV[2])
+return header`),
+		renew: newScript(`
+if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
+if redis.call('GETRANGE', KEYS[1], 0, 17) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1`),
+		unclaim: newScript(`
+if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
+if redis.call('GETRANGE', KEYS[1], 0, 17) ~= ARGV[1] then return 0 end
+redis.call('SETRANGE', KEYS[1], 10, ARGV[2])
+return 1`),
 		poison: newScript(writers + `
 local list, last = others()
 local answer = 1

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,9 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 		"nothing":        "",
 		"value":          value,
 		"absent":         string(AppendAbsent(nil, now, now)),
+		"fresh":          string(AppendValue(nil, now, late, []byte("old"))),
+		"we refresh":     string(claimed([]byte(value), 1)) + "old",
+		"they refresh":   string(claimed([]byte(value), 2)) + "old",
 		"our lease":      string(AppendLease(nil, ours)),
 		"their lease":    string(AppendLease(nil, theirs)),
 		"ours awaited":   string(awaited(AppendLease(nil, ours))),
@@ -60,6 +64,10 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 			"both poisons": poison(Writer{theirs, soon}, Writer{Token{3}, late})}},
 		{"clean", s.scripts.clean, []any{ours[:]}, map[string]string{"": "", "their poison": keeps,
 			"both poisons": poison(Writer{theirs, soon}, Writer{Token{3}, late})}},
+		{"claim", s.scripts.claim, []any{value[softAt:HeaderSize], claimed([]byte(value), 1)[softAt:]},
+			map[string]string{"": keeps, "value": string(claimed([]byte(value), 1)) + "old", "absent": "A" + string(claimed([]byte(value), 1)[1:])}},
+		{"renew", s.scripts.renew, []any{claimed([]byte(value), 1), fill, 60000}, map[string]string{"": keeps, "we refresh": fill}},
+		{"unclaim", s.scripts.unclaim, []any{claimed([]byte(value), 1), value[softAt:HeaderSize]}, map[string]string{"": keeps, "we refresh": value}},
 		{"discard", s.scripts.discard, []any{"?"}, map[string]string{"": keeps, "malformed": "", "another type": ""}},
 	} {
 		for state, before := range entries {
@@ -74,6 +82,12 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 				st := &step{srv: srv, script: tc.script, name: "k", args: tc.args}
 				s.exec(ctxb, []*step{st})
 				n, err := st.number()
+				if text, ok := st.cmd.(*redis.Cmd).Val().(string); ok { // claim's answer
+					n, err = 1, nil
+					if text != before[:HeaderSize] {
+						t.Fatalf("answer %q", text)
+					}
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +114,10 @@ func TestScriptsOnEveryEntry(t *testing.T) {
 				if awaits := got == string(awaited(AppendLease(nil, theirs))); tc.name == "await" && awaits != (n > 0) {
 					t.Fatalf("answer %d, awaited %v", n, awaits)
 				}
-				if deleted := got == "" && before != ""; tc.name != "fill" && tc.name != "await" && deleted != (n == 1) {
+				if changed := got != before; (tc.name == "claim" || tc.name == "renew" || tc.name == "unclaim") && changed != (n == 1) {
+					t.Fatalf("answer %d, changed %v", n, changed)
+				}
+				if deleted := got == "" && before != ""; slices.Contains([]string{"release", "lift", "clean", "discard"}, tc.name) && deleted != (n == 1) {
 					t.Fatalf("answer %d, deleted %v", n, deleted)
 				}
 				if filled := got == fill; tc.name == "fill" && filled != (n == 1) {

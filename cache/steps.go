@@ -90,19 +90,14 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 	}
 	flights := make([]*flight, len(ends))
 	steps := make([]*step, len(ends))
-	now := time.Now()
 	for i, e := range ends {
 		f := e.flight
 		flights[i] = f
 		st := &step{srv: f.srv, script: c.scripts.fill, name: f.ref.Name}
 		switch e.ending {
-		case endFill:
-			ttl, soft := c.lives(f.item().TTL)
-			entry := AppendValue(make([]byte, 0, HeaderSize+len(e.loaded.Body)), now, now.Add(soft), e.loaded.Body)
-			st.args = []any{f.lease, entry, ttl.Milliseconds(), awaited(f.lease)}
-		case endAbsent:
-			ttl, soft := c.lives(f.item().NegTTL)
-			st.args = []any{f.lease, AppendAbsent(make([]byte, 0, HeaderSize), now, now.Add(soft)), ttl.Milliseconds(), awaited(f.lease)}
+		case endFill, endAbsent:
+			entry, life := c.entryOf(e.ending, e.loaded, f.item())
+			st.args = []any{f.lease, entry, life.Milliseconds(), awaited(f.lease)}
 		case endCarry:
 			st.args = []any{f.lease, e.entry, e.life.Milliseconds(), awaited(f.lease)}
 		case endRelease:
@@ -134,6 +129,17 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 			c.metrics.fillsRefused.Inc()
 		}
 	}
+}
+
+// entryOf makes the entry of what was loaded, and says how long it lives. e is endFill or endAbsent.
+func (c *Cache) entryOf(e ending, l Loaded, item *Item) (entry []byte, life time.Duration) {
+	now := time.Now()
+	if e == endAbsent {
+		life, soft := c.lives(item.NegTTL)
+		return AppendAbsent(make([]byte, 0, HeaderSize), now, now.Add(soft)), life
+	}
+	life, soft := c.lives(item.TTL)
+	return AppendValue(make([]byte, 0, HeaderSize+len(l.Body)), now, now.Add(soft), l.Body), life
 }
 
 // lives returns how long an entry lives, never longer than ttl, and until when it counts as fresh.

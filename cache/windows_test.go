@@ -90,6 +90,35 @@ func (r *aReader) finish(w *world, who string, version int) {
 	w.judge(who, version, r.floor)
 }
 
+// aRefresher claims the entry, loads and puts, a step at a time. What it found is a reader's business.
+type aRefresher struct {
+	pc     int
+	r      *refreshing
+	loaded Loaded
+}
+
+func (a *aRefresher) next(w *world) bool {
+	switch a.pc++; a.pc {
+	case 1:
+		srv, err := w.s.servers.of(w.ref)
+		if err != nil {
+			panic(err)
+		}
+		a.r = &refreshing{c: w.s.Cache, srv: srv, item: Item{Ref: w.ref, TTL: time.Minute}}
+		if !a.r.claim(ctxb) {
+			w.s.servers.release(srv)
+			return true
+		}
+	case 2:
+		a.loaded = w.reg.load()
+	case 3:
+		a.r.renew(ctxb, onLoaded(true, a.loaded, true, false), a.loaded)
+		w.s.servers.release(a.r.srv)
+		return true
+	}
+	return false
+}
+
 // aDegradedReader cannot reach the cache server and loads.
 type aDegradedReader struct{}
 
@@ -232,11 +261,19 @@ var scenarios = []scenario{
 	{"two writers that die, another one, a reader", []int{2, 2, 3, 3}, func() []actor {
 		return []actor{&aWriter{crash: true}, &aWriter{crash: true}, new(aWriter), &aReader{monotone: true}}
 	}},
+	{"two refreshers, a writer, a reader", []int{3, 3, 3, 3}, func() []actor {
+		return []actor{new(aRefresher), new(aRefresher), new(aWriter), &aReader{monotone: true}}
+	}},
+	{"a refresher, a writer, a reader, an eviction", []int{3, 3, 3, 1}, func() []actor {
+		return []actor{new(aRefresher), new(aWriter), new(aReader), aLoss{}}
+	}},
 }
 
 func newWorld(t *testing.T) *world {
 	r := realredis.T(t)
-	return &world{s: newSidecar(t, testConfig(), r), db: admin(t, r), ref: Ref{Server: "c1", Name: "rs:1.0:k"}}
+	cfg := testConfig()
+	cfg.SoftTTL = 1e-9 // all that is cached may be refreshed
+	return &world{s: newSidecar(t, cfg, r), db: admin(t, r), ref: Ref{Server: "c1", Name: "rs:1.0:k"}}
 }
 
 func TestNoOrderOfStepsIsStale(t *testing.T) {
@@ -286,4 +323,19 @@ return redis.call('DEL', KEYS[1])`)
 			t.Logf("%s, order %d: %s", tc.name, runs, stale)
 		})
 	}
+}
+
+// TestARefreshNeedsItsClaim: what is put in place of any value, and not of that which was claimed, may be older than it.
+func TestARefreshNeedsItsClaim(t *testing.T) {
+	w := newWorld(t)
+	w.s.scripts.renew = newScript(`
+if string.sub(redis.call('GET', KEYS[1]) or '', 1, 1) ~= 'V' then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1`)
+	sc := scenarios[len(scenarios)-2]
+	stale, runs := w.explore(true, 2000, sc.steps, sc.make)
+	if stale == "" {
+		t.Fatalf("no stale read was found in %d orders", runs)
+	}
+	t.Logf("%s, order %d: %s", sc.name, runs, stale)
 }

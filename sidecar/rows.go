@@ -125,6 +125,18 @@ func (r *rows) Read(ctx context.Context, keys []keyspace.Key) []proxy.Row {
 	}
 }
 
+// Refresh implements proxy.Rows. A shard that has requests waiting is left alone: what is cached still serves.
+func (r *rows) Refresh(k keyspace.Key) {
+	p, err := r.locate(&k)
+	if err != nil || p.ref.Server == "" || r.fleet.Busy(p.shard) {
+		return
+	}
+	ttl, negTTL := lifetimes(k.Keyspace, r.degraded != nil && r.degraded(p.shard))
+	r.cache.Refresh(cache.Item{Ref: p.ref, TTL: ttl, NegTTL: negTTL}, func(ctx context.Context, idx []int) ([]cache.Loaded, error) {
+		return r.load(ctx, []keyspace.Key{k}, []place{p}, idx), nil
+	})
+}
+
 // readOnce reads the rows of the given indexes and returns those that a newer topology may find elsewhere.
 func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, out []proxy.Row) (moved []int) {
 	var items []cache.Item

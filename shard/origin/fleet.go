@@ -204,6 +204,17 @@ func (f *Fleet) Down(name string) error {
 	return p.admission.refusing()
 }
 
+// Busy reports whether requests wait for the shard, so that what can be left should be. Any goroutine; never blocks.
+func (f *Fleet) Busy(name string) bool {
+	p, err := f.pool(name)
+	if err != nil {
+		return true
+	}
+	now := time.Now()
+	n, _ := p.queuedLoads(now)
+	return n > 0 || p.admission.stats(now).waiting > 0
+}
+
 // Poke asks the shard for its view now, for instance because gossip hinted at a new one. It does not wait for the answer.
 func (f *Fleet) Poke(name string) {
 	if p, err := f.pool(name); err == nil {

@@ -122,6 +122,9 @@ type Rows interface {
 	Read(ctx context.Context, keys []keyspace.Key) []Row
 	// Write returns once the write is on the shard and no reader can be given what it replaced.
 	Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error)
+	// Refresh has the cached copy of a row made anew in the background, if nobody does that already. It does not wait. The key stays valid and
+	// unchanged.
+	Refresh(key keyspace.Key)
 }
 
 // Shards gives what a shard last confirmed. The pointer stays the same for a name.

@@ -47,12 +47,13 @@ func (onlySelf) Sidecars() int { return 1 }
 
 // fakeRows is a table in memory. Its functions, when set, come first.
 type fakeRows struct {
-	mu     sync.Mutex
-	rows   map[string]string
-	reads  int
-	writes int
-	read   func(key string) *Row
-	write  func(op keyspace.Op) (keyspace.Outcome, error)
+	mu        sync.Mutex
+	rows      map[string]string
+	reads     int
+	writes    int
+	refreshed []string // keys
+	read      func(key string) *Row
+	write     func(op keyspace.Op) (keyspace.Outcome, error)
 }
 
 func (f *fakeRows) Read(_ context.Context, keys []keyspace.Key) []Row {
@@ -74,6 +75,12 @@ func (f *fakeRows) Read(_ context.Context, keys []keyspace.Key) []Row {
 }
 
 // set stores a row.
+func (f *fakeRows) Refresh(key keyspace.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refreshed = append(f.refreshed, string(key.Text))
+}
+
 func (f *fakeRows) set(key, row string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

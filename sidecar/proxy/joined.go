@@ -118,7 +118,9 @@ func (w *worker) sortOut(j *join) {
 		if body, ok := resp.BulkOf(element); ok {
 			row.entry = body
 			kind := cache.Kind(body)
-			row.usable = kind == cache.KindValue || kind == cache.KindAbsent
+			if row.usable = kind == cache.KindValue || kind == cache.KindAbsent; row.usable {
+				w.refresh(row.key.Text, body)
+			}
 			if row.usable {
 				w.stats.hits++
 			}

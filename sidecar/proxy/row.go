@@ -122,15 +122,34 @@ func (w *worker) rowReplied(u *upstream, r *request, step int32, frame []byte) {
 		switch cache.Kind(entry) {
 		case cache.KindValue:
 			w.stats.hits++
+			w.refresh(r.key, entry)
 			w.rowFound(r, true, cache.Body(entry))
 			return
 		case cache.KindAbsent:
 			w.stats.hits++
+			w.refresh(r.key, entry)
 			w.rowFound(r, false, nil)
 			return
 		}
 	}
 	w.rowMissed(r)
+}
+
+// refresh has an entry that was hit refreshed if it is due.
+func (w *worker) refresh(key, entry []byte) {
+	if !cache.Due(entry, w.loop.Now()) {
+		return
+	}
+	k, err := w.matchKey(key)
+	if err != nil {
+		return
+	}
+	s, own := w.server, k.Clone()
+	s.goroutines.Add(1)
+	go func() {
+		defer s.goroutines.Done()
+		s.deps.Rows.Refresh(own)
+	}()
 }
 
 // rowFound answers from the row.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,12 @@ import (
 // put stores an entry where the proxy looks for it.
 func (b *bench) put(key, body string, kind cache.EntryKind) {
 	b.t.Helper()
+	b.putOf(key, body, kind, time.Now(), time.Now())
+}
+
+// putOf puts an entry that was written and has its soft expiry at these times.
+func (b *bench) putOf(key, body string, kind cache.EntryKind, written, soft time.Time) {
+	b.t.Helper()
 	t := b.holder.Current()
 	l, err := t.Locate(testKeyspaces(b.t), []byte(key))
 	if err != nil {
@@ -25,9 +32,9 @@ func (b *bench) put(key, body string, kind cache.EntryKind) {
 	var entry []byte
 	switch kind {
 	case cache.KindValue:
-		entry = cache.AppendValue(nil, time.Now(), time.Now(), []byte(body))
+		entry = cache.AppendValue(nil, written, soft, []byte(body))
 	case cache.KindAbsent:
-		entry = cache.AppendAbsent(nil, time.Now(), time.Now())
+		entry = cache.AppendAbsent(nil, written, soft)
 	case cache.KindLease:
 		entry = cache.AppendLease(nil, cache.Token{1})
 	case cache.KindPoison:
@@ -89,6 +96,29 @@ func TestRowsAreAnsweredFromTheirEntry(t *testing.T) {
 		{"MGET plain user:8", "*2\r\n_\r\n_\r\n"},
 	} {
 		w.want(c[0], c[1])
+	}
+}
+
+// TestHitsOfOldEntriesHaveThemRefreshed: the reply is the old value all the same.
+func TestHitsOfOldEntriesHaveThemRefreshed(t *testing.T) {
+	b := start(t, 2, nil)
+	now := time.Now()
+	b.putOf("user:1", `{"id":1}`, cache.KindValue, now.Add(-time.Hour), now.Add(-30*time.Minute))
+	b.putOf("user:2", "", cache.KindAbsent, now.Add(-time.Hour), now.Add(-30*time.Minute))
+	b.putOf("user:3", `{"id":3}`, cache.KindValue, now, now.Add(time.Hour))
+	w := b.dial()
+	w.want("GET user:1", bulk(`{"id":1}`))
+	w.want("GET user:2", "$-1\r\n")
+	w.want("GET user:3", bulk(`{"id":3}`))
+	w.want("MGET user:3 user:2 user:1", "*3\r\n"+bulk(`{"id":3}`)+"$-1\r\n"+bulk(`{"id":1}`))
+	b.eventually("four refreshes were asked for", func() bool {
+		b.rows.mu.Lock()
+		defer b.rows.mu.Unlock()
+		slices.Sort(b.rows.refreshed)
+		return slices.Equal(b.rows.refreshed, []string{"user:1", "user:1", "user:2", "user:2"})
+	})
+	if n := b.rows.asked(); n != 0 {
+		t.Errorf("%d reads went past the cache", n)
 	}
 }
 
