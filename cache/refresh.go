@@ -40,10 +40,12 @@ func Due(entry []byte, now time.Time) bool {
 }
 
 // due decides for an entry that was written and is past its soft expiry, all in ms. random is at least 0 and below 1. What it has left then is a quarter of
-// the time before (Config.SoftTTL is 0.8): if it is less in truth, it is refreshed less often.
+// the time before (Config.SoftTTL is 0.8): if it is less in truth, it is refreshed less often. An entry that should have ended long ago, and has not, was
+// written by another clock: its times say nothing.
 func due(now, written, soft int64, random float64) bool {
-	left := float64(soft-written) / 4
-	return left > 0 && random < math.Exp(-eagerness*(1-float64(now-soft)/left))
+	fresh := float64(soft - written)
+	left, over := fresh/4, float64(now-soft)
+	return left > 0 && over < fresh && random < math.Exp(-eagerness*(1-over/left))
 }
 
 // claimed returns the header of an entry with a token in place of its soft expiry.

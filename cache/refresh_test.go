@@ -28,7 +28,8 @@ func TestDue(t *testing.T) {
 		{"at the end nearly all", 9900, 0.67, true},
 		{"and no more", 9900, 0.68, false},
 		{"at the end", 10000, 0.9999, true},
-		{"past it", 20000, 0.9999, true},
+		{"past it", 15999, 0.9999, true},
+		{"by another clock", 16000, 0, false},
 	} {
 		if got := due(c.now, 0, 8000, c.random); got != c.want {
 			t.Errorf("%s (%d, %v): %v", c.what, c.now, c.random, got)
@@ -45,9 +46,9 @@ func TestDue(t *testing.T) {
 		want  bool
 	}{
 		"before the soft expiry": {AppendValue(nil, at, at.Add(time.Hour), nil), false},
-		"long after it":          {AppendValue(nil, at, at.Add(8*time.Second), []byte("x")), true},
-		"an absence":             {AppendAbsent(nil, at, at.Add(8*time.Second)), true},
-		"claimed":                {claimed(AppendValue(nil, at, at.Add(8*time.Second), nil), 7), false},
+		"long after it":          {AppendValue(nil, at, at.Add(40*time.Second), []byte("x")), true},
+		"an absence":             {AppendAbsent(nil, at, at.Add(40*time.Second)), true},
+		"claimed":                {claimed(AppendValue(nil, at, at.Add(40*time.Second), nil), 7), false},
 	} {
 		if got := Due(c.entry, at.Add(time.Minute)); got != c.want {
 			t.Errorf("%s: %v", what, got)
@@ -59,10 +60,10 @@ func TestDue(t *testing.T) {
 func hot(t *testing.T, s *sidecar, reg *row) Ref {
 	t.Helper()
 	ref := Ref{Server: "c1", Name: "rs:1.0:hot"}
-	long := time.Now().Add(-time.Hour)
+	now := time.Now()
 	srv := s.servers.acquire("c1")
 	defer s.servers.release(srv)
-	if err := srv.client.Set(ctxb, ref.Name, AppendValue(nil, long, long.Add(time.Minute), reg.load().Body), aMinute).Err(); err != nil {
+	if err := srv.client.Set(ctxb, ref.Name, AppendValue(nil, now.Add(-10*time.Minute), now.Add(-3*time.Minute), reg.load().Body), aMinute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return ref

@@ -103,8 +103,8 @@ func TestRowsAreAnsweredFromTheirEntry(t *testing.T) {
 func TestHitsOfOldEntriesHaveThemRefreshed(t *testing.T) {
 	b := start(t, 2, nil)
 	now := time.Now()
-	b.putOf("user:1", `{"id":1}`, cache.KindValue, now.Add(-time.Hour), now.Add(-30*time.Minute))
-	b.putOf("user:2", "", cache.KindAbsent, now.Add(-time.Hour), now.Add(-30*time.Minute))
+	b.putOf("user:1", `{"id":1}`, cache.KindValue, now.Add(-10*time.Minute), now.Add(-3*time.Minute))
+	b.putOf("user:2", "", cache.KindAbsent, now.Add(-10*time.Minute), now.Add(-3*time.Minute))
 	b.putOf("user:3", `{"id":3}`, cache.KindValue, now, now.Add(time.Hour))
 	w := b.dial()
 	w.want("GET user:1", bulk(`{"id":1}`))
