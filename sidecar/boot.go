@@ -25,7 +25,7 @@ func (s *Sidecar) firstTopology(ctx context.Context) (*topology.Topology, error)
 		}
 		return s.bootstrap(ctx)
 	}
-	t, err := s.catalog.load(ctx)
+	t, err := s.catalog.load(ctx, kept)
 	if err == nil && t == nil {
 		if t, err = s.bootstrap(ctx); err == nil {
 			t, err = s.catalog.create(ctx, t)

@@ -149,7 +149,7 @@ func (f *feed) onTopology(from string, body []byte) {
 		f.wake()
 		return
 	}
-	t, err := topology.Decode(body)
+	t, err := topology.Decode(body, f.topology.Current())
 	if err != nil {
 		f.log.Warn("topology by gossip is of no use", "from", from, "error", err)
 		return
@@ -246,7 +246,7 @@ func (f *feed) refresh(ctx context.Context) {
 		}
 		return
 	}
-	if t, err := f.catalog.load(ctx); err != nil {
+	if t, err := f.catalog.load(ctx, f.topology.Current()); err != nil {
 		f.log.Warn("the catalog cannot be asked for the topology", "error", err)
 	} else if t != nil && t.Epoch > best.Epoch {
 		best = t
@@ -270,7 +270,7 @@ func (f *feed) fromShard(ctx context.Context, name string) *topology.Topology {
 	_, body, err := f.fleet.Topology(ctx, name)
 	if err == nil {
 		var t *topology.Topology
-		if t, err = topology.Decode(body); err == nil {
+		if t, err = topology.Decode(body, f.topology.Current()); err == nil {
 			return t
 		}
 	}

@@ -43,7 +43,7 @@ func (f *feed) ask(ctx context.Context, name string) (shard.View, *topology.Topo
 	if t != nil {
 		return view, t, nil
 	}
-	if t, err = topology.Decode(body); err != nil {
+	if t, err = topology.Decode(body, f.topology.Current()); err != nil {
 		return view, nil, err
 	}
 	if t.Epoch != view.Epoch {

@@ -317,7 +317,7 @@ func (t *Topology) next(change func(next *Content)) (*Topology, error) {
 	if _, digest := same.encode(); digest == t.digest {
 		return t, nil
 	}
-	next, err := New(c)
+	next, err := newBeside(c, t)
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +339,7 @@ func (t *Topology) next(change func(next *Content)) (*Topology, error) {
 		c.Former = &Former{Epoch: t.Epoch, Caches: t.content.Caches, Appointed: t.content.Appointed}
 	}
 	c.Handovers, c.Handing = handing.result()
-	return New(c)
+	return newBeside(c, t, next)
 }
 
 func (t *Topology) ownerName(vnode uint16) string {

@@ -31,8 +31,8 @@ type former struct {
 	generation []uint64
 }
 
-func newFormer(f *Former, now []Cache, p ring.Params) (*former, error) {
-	placement, err := placeCaches(f.Caches, p)
+func newFormer(f *Former, now []Cache, p ring.Params, known []*Topology) (*former, error) {
+	placement, err := placeCaches(f.Caches, p, known)
 	if err != nil {
 		return nil, fmt.Errorf("former placement: %w", err)
 	}
@@ -61,7 +61,18 @@ func newFormer(f *Former, now []Cache, p ring.Params) (*former, error) {
 	return out, nil
 }
 
-func placeCaches(caches []Cache, p ring.Params) (*ring.Placement, error) {
+// placeCaches places cache servers, as one of the known topologies has if there is one with the same.
+func placeCaches(caches []Cache, p ring.Params, known []*Topology) (*ring.Placement, error) {
+	nodes := nodesOf(caches)
+	for _, t := range known {
+		if t != nil && t.Params == p && slices.Equal(nodes, nodesOf(t.Caches)) {
+			return t.placement, nil
+		}
+	}
+	return ring.Place(nodes, ring.CacheSalt, p)
+}
+
+func nodesOf(caches []Cache) []ring.Node {
 	nodes := make([]ring.Node, len(caches))
 	for i, s := range caches {
 		nodes[i] = ring.Node{Name: s.Name, Weight: s.Weight}
@@ -69,7 +80,7 @@ func placeCaches(caches []Cache, p ring.Params) (*ring.Placement, error) {
 			nodes[i].Weight = 0
 		}
 	}
-	return ring.Place(nodes, ring.CacheSalt, p)
+	return nodes
 }
 
 func indexOf(caches []Cache, name string) int {

@@ -70,14 +70,18 @@ type Topology struct {
 }
 
 // New works out everything that follows from content and checks it. The error names the fault.
-func New(content Content) (*Topology, error) {
+func New(content Content) (*Topology, error) { return newBeside(content) }
+
+// newBeside is New beside topologies, some of which may be nil, whose placements need not be computed anew: a placement takes much of the time that
+// New takes, and most changes leave it as it was, or only have what was there before as the former one.
+func newBeside(content Content, known ...*Topology) (*Topology, error) {
 	c := content.clone()
 	sort.Slice(c.Caches, func(i, j int) bool { return c.Caches[i].Name < c.Caches[j].Name })
 	sort.Slice(c.Overrides, func(i, j int) bool { return c.Overrides[i].ShardKey < c.Overrides[j].ShardKey })
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	placement, err := placeCaches(c.Caches, c.Params)
+	placement, err := placeCaches(c.Caches, c.Params, known)
 	if err != nil {
 		return nil, fmt.Errorf("placing the cache servers: %w", err)
 	}
@@ -87,7 +91,7 @@ func New(content Content) (*Topology, error) {
 		shardOf: c.ShardMap.expand16(), appointed: c.Appointed.expand(), flush: c.Flush.expand(),
 	}
 	if c.Former != nil {
-		if t.former, err = newFormer(c.Former, c.Caches, c.Params); err != nil {
+		if t.former, err = newFormer(c.Former, c.Caches, c.Params, known); err != nil {
 			return nil, err
 		}
 	}

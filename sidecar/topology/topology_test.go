@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,5 +207,35 @@ func TestTheLastTopologyIsKept(t *testing.T) {
 	}
 	if _, err := LoadFile(path); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a broken file: %v", err)
+	}
+}
+
+// Guards P1: a topology is the same whatever else was known when it was made; only the time that it takes differs.
+func TestKnownTopologiesChangeNothing(t *testing.T) {
+	before := fleetOf(t, 3)
+	joining := must(t)(AddCache(before, Cache{Name: "c9", Addr: "127.0.0.1:9", Weight: 2}))
+	active := must(t)(Activate(joining, map[string]string{"c9": "r9"}))
+	done := finished(t, active)
+	weighed := must(t)(WeighCache(done, "c1", 3))
+	drained := must(t)(DrainCache(finished(t, weighed), "c2"))
+	down := must(t)(MarkDown(drained, []string{"c3"}))
+	all := []*Topology{before, joining, active, done, weighed, drained, down, nil}
+	for _, top := range all[:len(all)-1] {
+		alone := must(t)(New(top.Content()))
+		for i, known := range all {
+			beside := must(t)(Decode(top.Encode(), known))
+			if beside.Digest() != alone.Digest() || !slices.Equal(beside.CacheTable(), alone.CacheTable()) || (beside.former == nil) != (alone.former == nil) {
+				t.Fatalf("epoch %d is another one beside topology %d", top.Epoch, i)
+			}
+			if f := alone.former; f != nil && (!slices.Equal(beside.former.owner, f.owner) || !slices.Equal(beside.former.generation, f.generation)) {
+				t.Fatalf("epoch %d has another former placement beside topology %d", top.Epoch, i)
+			}
+			if !bytes.Equal(beside.Encode(), top.Encode()) {
+				t.Errorf("epoch %d was compressed anew", top.Epoch)
+			}
+		}
+	}
+	if active.placement != done.placement || must(t)(Decode(done.Encode(), active)).placement != active.placement {
+		t.Error("a placement was computed anew although nothing has changed")
 	}
 }
