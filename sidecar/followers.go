@@ -122,13 +122,13 @@ func (v *invalidation) flush(ctx context.Context, name, keyspaceName, why string
 // covers decides whether t flushes the shard in a way that serves for changes made until now: the shard, whose view was asked for after them,
 // has not come to a phase yet in which entries are filled under the names that t gives them.
 func covers(t *topology.Topology, name string, view shard.View) bool {
-	owned := t.Owned(name)
-	for _, vnode := range owned {
+	held := t.Holding(name)
+	for _, vnode := range held {
 		if f := t.Flush(vnode); f < view.Epoch || f == view.Epoch && view.Phase != shard.Preparing {
 			return false
 		}
 	}
-	return len(owned) > 0
+	return len(held) > 0
 }
 
 // shown is what /invalidation shows.

@@ -241,16 +241,13 @@ func AdoptRuns(t *Topology, met map[string]string) (*Topology, error) {
 // RaiseFlush makes all that is cached of a shard's rows useless: changes behind our back may have been missed. Each shard goes through the phase
 // shard.Preparing with it, and the rows of the flushed one are kept out of the cache until nobody can be using what it was.
 func RaiseFlush(t *Topology, shardName string) (*Topology, error) {
-	at := t.ShardIndex(shardName)
-	if at < 0 {
+	if t.ShardIndex(shardName) < 0 {
 		return nil, &Refusal{Unknown: true, Reason: fmt.Sprintf("there is no shard %s", shardName)}
 	}
 	return t.next(func(next *Content) {
 		flush := slices.Clone(t.flush)
-		for v, owner := range t.shardOf {
-			if int(owner) == at {
-				flush[v] = next.Epoch
-			}
+		for _, v := range t.Holding(shardName) {
+			flush[v] = next.Epoch
 		}
 		next.Flush = Each(flush)
 	})

@@ -1,6 +1,8 @@
 package topology
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"ringside/ring"
@@ -103,6 +105,33 @@ func TestHolderKeepsEarlierTopologies(t *testing.T) {
 	h.Publish(all[0]) // where there is no catalog, another one of an epoch may win
 	if h.Current() != all[0] {
 		t.Error("the one that was published last does not count")
+	}
+}
+
+// TestAFlushReachesRowsThatAnOverridePlaces: they are named by vnodes that another shard owns.
+func TestAFlushReachesRowsThatAnOverridePlaces(t *testing.T) {
+	c := sample(t).Content()
+	hasher := ring.NewHasher()
+	key := ""
+	for i := 0; key == ""; i++ { // one that would be on s1
+		if k := fmt.Sprint("tenant", i); sample(t).Shards[sample(t).ShardOf([]byte(k), hasher.Vnode([]byte(k)))].Name == "s1" {
+			key = k
+		}
+	}
+	c.Overrides = []Override{{ShardKey: key, Shard: "s2"}}
+	before := must(t)(New(c))
+	vnode := hasher.Vnode([]byte(key))
+	for _, name := range []string{"s1", "s2"} {
+		after := must(t)(RaiseFlush(before, name))
+		if after.Flush(vnode) != after.Epoch || !slices.Contains(before.Holding(name), vnode) {
+			t.Errorf("a flush of %s leaves the vnode of %s as it is", name, key)
+		}
+	}
+	if after := must(t)(RaiseFlush(sample(t), "s2")); after.Flush(vnode) == after.Epoch {
+		t.Error("so it does without the override")
+	}
+	if n, owned := len(before.Holding("s2")), len(before.Owned("s2")); n != owned+1 {
+		t.Errorf("s2 holds rows of %d vnodes and owns %d", n, owned)
 	}
 }
 

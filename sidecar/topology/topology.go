@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 
@@ -166,6 +167,18 @@ func (t *Topology) Owned(name string) []uint16 {
 	for v, i := range t.shardOf {
 		if int(i) == index {
 			out = append(out, uint16(v))
+		}
+	}
+	return out
+}
+
+// Holding returns the vnodes of which a shard has rows: those that it owns, and those of shard keys that an override gives it.
+func (t *Topology) Holding(name string) []uint16 {
+	out := t.Owned(name)
+	hasher := ring.NewHasher()
+	for _, o := range t.Overrides {
+		if v := hasher.Vnode([]byte(o.ShardKey)); o.Shard == name && !slices.Contains(out, v) {
+			out = append(out, v)
 		}
 	}
 	return out
