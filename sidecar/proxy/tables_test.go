@@ -255,7 +255,7 @@ func TestGroups(t *testing.T) {
 			}
 		}
 	}
-	for range 5000 {
+	for range 20_000 {
 		g.of = append(g.of, g.add(ups[1], nil))
 	}
 	g.done()
