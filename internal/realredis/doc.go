@@ -5,8 +5,8 @@
 //
 // Invariants:
 //
-//	R1  Start and Restart return only when this very process answers on the port: the process id in INFO is compared, so that a
-//	    stranger on the same port is an error and never mistaken for the server.
+//	R1  Start and Restart return only when this very process answers on the port, and has loaded what it had kept: the process id in
+//	    INFO is compared, so that a stranger on the same port is an error and never mistaken for the server.
 //	R2  A temporary directory is removed by Stop.
 //
 // It speaks the few bytes of protocol that it needs itself: it must not import resp or a client library, which are what the

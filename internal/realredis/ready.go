@@ -59,7 +59,7 @@ func ask(ctx context.Context, addr string, pid int) error {
 			return err
 		}
 	}
-	if _, err := io.WriteString(c, "INFO server\r\n"); err != nil {
+	if _, err := io.WriteString(c, "INFO\r\n"); err != nil {
 		return err
 	}
 	return checkInfo(bufio.NewReader(c), pid)
@@ -83,13 +83,18 @@ func checkInfo(r *bufio.Reader, pid int) error {
 	if _, err := io.ReadFull(r, info); err != nil {
 		return err
 	}
+	said := map[string]string{}
 	for line := range strings.Lines(string(info)) {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "process_id:"); ok {
-			if id != strconv.Itoa(pid) {
-				return fmt.Errorf("%w (pid %s)", errStranger, id)
-			}
-			return nil
-		}
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		said[name] = value
 	}
-	return errors.New("the reply to INFO has no process_id")
+	switch id, ok := said["process_id"]; {
+	case !ok:
+		return errors.New("the reply to INFO has no process_id")
+	case id != strconv.Itoa(pid):
+		return fmt.Errorf("%w (pid %s)", errStranger, id)
+	case said["loading"] == "1":
+		return errors.New("it still loads what it had kept, and refuses all else")
+	}
+	return nil
 }

@@ -159,10 +159,12 @@ func TestCheckInfo(t *testing.T) {
 		ok    bool
 	}{
 		"ours":        {"$16\r\nprocess_id:42\r\n\r\n", true},
+		"loading":     {"$28\r\nprocess_id:42\r\nloading:1\r\n\r\n", false},
+		"loaded":      {"$28\r\nprocess_id:42\r\nloading:0\r\n\r\n", true},
 		"a stranger":  {"$16\r\nprocess_id:43\r\n\r\n", false},
 		"no id":       {"$2\r\nab\r\n", false},
 		"password":    {"-NOAUTH Authentication required.\r\n", true},
-		"loading":     {"-LOADING Redis is loading\r\n", false},
+		"refused yet": {"-LOADING Redis is loading\r\n", false},
 		"empty line":  {"\r\n", false},
 		"not a size":  {"$x\r\n", false},
 		"nil":         {"$-1\r\n", false},
