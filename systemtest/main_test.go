@@ -81,7 +81,7 @@ func build(args []string) (path string, err error) {
 	path = filepath.Join(suite.dir, strings.Join(append([]string{"ringside"}, args...), ""))
 	args = append([]string{"build", "-o", path}, args...)
 	if raceDetector {
-		args = append(args, "-race")
+		args = append(args, "-race", "-gcflags=ringside/ring=-race=false") // as scripts/test has it
 	}
 	if out, err := exec.Command("go", append(args, "ringside/cmd/ringside")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
