@@ -91,7 +91,7 @@ func TestPartitionThatOutlastsAllMemoryHeals(t *testing.T) {
 	nodes[1].SetVotes([]string{"cache-1"})
 	mend(nodes)
 	took := whole(t, nodes, "again")
-	eventually(t, 10*time.Second, "votes of the other side are known", func() bool {
+	eventually(t, time.Minute, "votes of the other side are known", func() bool {
 		m, _ := nodes[3].member("a2")
 		return slices.Equal(m.Votes, []string{"cache-1"})
 	})

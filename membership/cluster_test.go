@@ -141,7 +141,7 @@ func start(t *testing.T, name string, opts ...option) *node {
 	case <-n.Ready():
 	case <-n.ended:
 		t.Fatalf("%s: Run ended: %v", name, n.err)
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s does not listen", name)
 	}
 	return n
@@ -153,7 +153,7 @@ func (n *node) halt() {
 	n.stop()
 	select {
 	case <-n.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		n.t.Errorf("%s: Run did not end", n.name)
 	}
 }
@@ -249,7 +249,7 @@ func startCluster(t *testing.T, n int, opts ...option) []*node {
 	}
 	slices.Sort(names)
 	for _, m := range nodes {
-		eventually(t, 5*time.Second, m.name+" sees all", func() bool { return slices.Equal(m.alive(), names) })
+		eventually(t, time.Minute, m.name+" sees all", func() bool { return slices.Equal(m.alive(), names) })
 	}
 	return nodes
 }

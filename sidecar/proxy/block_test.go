@@ -49,11 +49,11 @@ func (b *bench) waits(server, n int) {
 
 // TestBlockedClientKeepsItsOrder: what comes before is over, what comes behind has not begun, others go on.
 func TestBlockedClientKeepsItsOrder(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.ReplyTimeout = time.Second })
+	b := start(t, 1, func(c *Config) { c.ReplyTimeout = 2 * time.Second })
 	w, other := b.dial(), b.dial()
 	w.send("LPUSH l 1", "LPOP l", "SET a 1", "BLPOP l 0", "SET a 2", "NOSUCH", "GET a")
 	b.waits(0, 1)
-	time.Sleep(1500 * time.Millisecond) // longer than others wait for a reply
+	time.Sleep(2500 * time.Millisecond) // longer than others wait for a reply
 	other.want("GET a", bulk("1"))
 	if got := other.do("INFO clients"); !strings.Contains(got, "blocked_clients:1\r\n") {
 		t.Errorf("%q", got)
@@ -125,7 +125,7 @@ func TestServerThatForgetsABlockedClient(t *testing.T) {
 	if got := w.do("BLPOP l 0.3"); !strings.HasPrefix(got, "-CACHEDOWN c1 no reply in time") {
 		t.Errorf("%q", got)
 	}
-	if took := time.Since(began); took < 450*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(began); took < 450*time.Millisecond || took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 }

@@ -151,7 +151,7 @@ func (p pipeline) run(addr string, cuts []byte) (replies string, err error) {
 		return "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err
 	}
 	out := p.complete

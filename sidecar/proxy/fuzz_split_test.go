@@ -84,7 +84,7 @@ func FuzzSplit(f *testing.F) {
 
 func writePieces(t *testing.T, c net.Conn, out, cuts []byte) {
 	const mostCuts = 12
-	if err := c.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range append(slices.Clone(cuts[:min(len(cuts), mostCuts)]), 0) {

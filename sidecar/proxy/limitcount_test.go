@@ -96,7 +96,7 @@ func TestLimitsAreToldAndCounted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBefore(t, []topology.Cache{{Name: "c1", Addr: c.server(t), Weight: 1, RunID: fakeRunID}}, func(cfg *Config) {
-				cfg.Loops, cfg.ReplyTimeout = 1, 100*time.Millisecond
+				cfg.Loops, cfg.ReplyTimeout = 1, time.Second
 				if c.change != nil {
 					c.change(cfg)
 				}

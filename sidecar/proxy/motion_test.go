@@ -72,7 +72,7 @@ func (m *motion) step(s topology.Step) {
 func (m *motion) rollCall(s topology.Step) {
 	m.t.Helper()
 	w := m.serverOf(m.h.From)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		hindered := ""
 		for _, c := range callersAt(w) {
 			if c.Hinders(m.h, s) {

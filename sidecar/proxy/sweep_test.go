@@ -114,7 +114,7 @@ func TestFlushFailsWithAServer(t *testing.T) {
 }
 
 func TestSweepOfAServerThatHangs(t *testing.T) {
-	b := start(t, 2, func(c *Config) { c.ReplyTimeout = 200 * time.Millisecond })
+	b := start(t, 2, func(c *Config) { c.ReplyTimeout = 600 * time.Millisecond })
 	fill(t, b, 300)
 	w := b.dial()
 	if err := b.caches[0].Pause(); err != nil {

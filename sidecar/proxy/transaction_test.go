@@ -338,10 +338,10 @@ func (b *bench) publish(content topology.Content) {
 	}
 }
 
-// eventually waits for a condition, for some seconds.
+// eventually waits for a condition, for a minute.
 func (b *bench) eventually(what string, is func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatal(what + ": not so")
 		}

@@ -35,7 +35,7 @@ func (b *bench) dial() *wire { b.t.Helper(); return dial(b.t, b.addr) }
 
 func (w *wire) write(raw string) {
 	w.t.Helper()
-	if err := w.conn.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, err := w.conn.Write([]byte(raw)); err != nil {
@@ -100,7 +100,7 @@ func (w *wire) tryReply() (string, error) {
 			w.in = w.in[n:]
 			return frame, nil
 		}
-		if err := w.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := w.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			return "", err
 		}
 		buf := make([]byte, max(64<<10, w.scan.Want()-len(w.in)))
