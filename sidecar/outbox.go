@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringside/cache"
+	"ringside/internal/failpoint"
 	"ringside/ring"
 	"ringside/shard/keyspace"
 	"ringside/shard/origin"
@@ -96,7 +97,9 @@ func (o *outbox) takes(ctx context.Context, name string, k *keyspace.Key, err er
 	} else if !errors.Is(err, cache.ErrRemembered) {
 		return false
 	}
-	o.await(name, k.CacheVnode, time.Now())
+	since := time.Now()
+	failpoint.At(failpoint.Remembered)
+	o.await(name, k.CacheVnode, since)
 	return true
 }
 
@@ -233,10 +236,12 @@ func (o *outbox) batch(ctx context.Context, name string) (b outboxDone) {
 	if len(gone) == 0 {
 		return b
 	}
+	failpoint.At(failpoint.Settling)
 	if err := o.rows.fleet.Settled(ctx, name, gone); err != nil {
 		b.err = err
 		return b
 	}
+	failpoint.At(failpoint.Settled)
 	b.gone = len(gone)
 	o.met.cleaned.Add(float64(len(gone)))
 	o.rows.fleet.Poke(name)

@@ -72,6 +72,7 @@ type proof struct {
 	rows     []*row
 	begun    time.Time
 	patience time.Duration // of the clients
+	weak     bool          // nothing is concluded from reads: they may show a write that is under way, and not show it again
 	journal  *journal
 	stop     chan struct{}
 	group    sync.WaitGroup
@@ -261,7 +262,7 @@ func (p *proof) noteRead(r *row, span history.Op, s seen) {
 		return
 	}
 	p.counted.reads.Add(1)
-	span.Value, span.Weak = s.value, r.others
+	span.Value, span.Weak = s.value, r.others || p.weak
 	r.note(span)
 }
 

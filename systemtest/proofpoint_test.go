@@ -3,6 +3,7 @@ package systemtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"ringside/internal/failpoint"
@@ -17,8 +18,14 @@ var pointsOfAChange = map[failpoint.Point]bool{
 	failpoint.Claimed: true, failpoint.Closing: true, failpoint.Closed: true,
 }
 
-// pointPatience is how long a sidecar is given to come by a point.
-const pointPatience = 4 * time.Second
+// Where the points are reached only by writes whose cache server is out of reach, and only with bounded.
+var pointsOfABoundedWrite = map[failpoint.Point]bool{failpoint.Remembering: true, failpoint.Remembered: true, failpoint.Settling: true, failpoint.Settled: true}
+
+// How long a sidecar is given to come by a point; one of a change of the ring may be at its end.
+const (
+	pointPatience  = 4 * time.Second
+	changePatience = 12 * time.Second
+)
 
 func (s *schedule) any(rnd *rand.Rand) *localcluster.Sidecar {
 	return s.p.c.Sidecars[rnd.IntN(len(s.p.c.Sidecars))]
@@ -29,6 +36,9 @@ func (s *schedule) dieAtPoint(rnd *rand.Rand) (string, error) {
 	all := s.points
 	if len(all) == 0 {
 		all = failpoint.Points()
+		if !s.p.weak { // strict
+			all = slices.DeleteFunc(all, func(p failpoint.Point) bool { return pointsOfABoundedWrite[p] })
+		}
 	}
 	s.mu.Lock()
 	p := all[s.turn%len(all)]
@@ -41,8 +51,22 @@ func (s *schedule) dieAt(a *localcluster.Sidecar, p failpoint.Point, o failpoint
 	busy := s.p.rig.alone(a.Name)
 	defer busy.Unlock()
 	what := fmt.Sprintf("a sidecar dies at %q: ", p)
-	if pointsOfAChange[p] { // which there may be none of now; if there is one, this one is refused
+	patience := pointPatience
+	if pointsOfAChange[p] {
+		patience = changePatience
+		// There may be none now; if there is one, this is refused.
 		_ = s.command(s.any(rnd), []string{"cache", "weight", s.p.c.Caches[rnd.IntN(len(s.p.c.Caches))].Name, fmt.Sprint(1 + rnd.IntN(3))})
+	}
+	if pointsOfABoundedWrite[p] { // by this sidecar, or by one of the others, for which this one then sees to it
+		from := a
+		if p == failpoint.Settling || p == failpoint.Settled {
+			from = s.any(rnd)
+		}
+		for _, c := range s.p.c.Caches[:2] {
+			l := s.p.rig.link(from.Name, c.Name)
+			l.refuse()
+			defer l.heal()
+		}
 	}
 	if err := s.p.rig.order(a.Name, func(all *failpoint.Orders) { all.At[p] = o }); err != nil {
 		return what, err
@@ -51,7 +75,7 @@ func (s *schedule) dieAt(a *localcluster.Sidecar, p failpoint.Point, o failpoint
 	select {
 	case <-a.Done():
 		died = true
-	case <-time.After(pointPatience):
+	case <-time.After(patience):
 	case <-s.stop:
 	}
 	if err := s.p.rig.order(a.Name, func(all *failpoint.Orders) { delete(all.At, p) }); err != nil {

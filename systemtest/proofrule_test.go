@@ -21,7 +21,7 @@ const second = time.Second
 // Guards the proof itself: as soon as one rule of the protocol is left out, the same load and the same checks find a read that is too old. For each
 // rule the failures are those from which it guards.
 func TestProofCanFail(t *testing.T) {
-	c, r := proofCluster(t, "view_ttl: 400ms\n") // so that changes of the ring take less time
+	c, r := proofCluster(t, proofConfig(true)+"view_ttl: 400ms\n") // so that changes of the ring take less time
 	afterwards := deathAfterCommit(t, c, r)
 	for number, rule := range []struct {
 		rule   failpoint.Rule

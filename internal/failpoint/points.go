@@ -45,11 +45,20 @@ const (
 // Forgetting is before the deletion of entries whose rows others have changed.
 const Forgetting Point = "forgetting"
 
+// The points of a write whose cached copy cannot be put out of reach, in its order.
+const (
+	Remembering Point = "remembering" // the next thing is to add it to the outbox, in its transaction
+	Remembered  Point = "remembered"  // it is committed; the next thing is to wait
+	Settling    Point = "settling"    // its copies are deleted; the next thing is to take it out
+	Settled     Point = "settled"
+)
+
 // Points returns all of them.
 func Points() []Point {
 	return []Point{
 		WriteBegins, Poisoned, Begun, Fenced, Stated, Committing, Committed, Cleaning, CleanedOne, Acknowledging, Lifting,
 		Leased, Loaded, Filling, Filled, TakingOver, Handed, TakenOver, Advancing, Advanced, Claimed, Closing, Closed, Forgetting,
+		Remembering, Remembered, Settling, Settled,
 	}
 }
 

@@ -153,6 +153,7 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 			return nil
 		}
 		if remembered {
+			failpoint.At(failpoint.Remembering)
 			err := remember(ctx, tx, &w.op.Key)
 			if errors.Is(err, ErrOutboxFull) {
 				w.refused, err = err, nil
