@@ -176,7 +176,7 @@ func TestCrashDuringWrites(t *testing.T) {
 // Guards P4 with a link that is cut in the very moment of COMMIT: the server has committed, and the client cannot know.
 func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Config{WriteTimeout: 500 * time.Millisecond}, usersTable)
+	f := newFixture(t, Config{}, usersTable)
 	link := newLink(t, realpg.T(t).Port())
 	dsn := replacePort(t, f.dsn, link.port)
 	over := newFleet(t, Config{WriteTimeout: 500 * time.Millisecond}, ShardConfig{"s1", dsn, 4})
@@ -187,9 +187,9 @@ func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
 		if !isDown(err) || !errors.Is(err, shard.ErrOutcomeUnknown) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		eventually(t, 3*time.Second, "the write is there", func() bool { return f.text(`select name from users where id = 1`) == "x" })
+		eventually(t, 30*time.Second, "the write is there", func() bool { return f.text(`select name from users where id = 1`) == "x" })
 		link.restore()
-		eventually(t, 3*time.Second, "writes pass again", func() bool {
+		eventually(t, 30*time.Second, "writes pass again", func() bool {
 			_, err := over.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"y"}`), nil)
 			return err == nil
 		})
@@ -225,7 +225,8 @@ func TestAPausedWriterCannotCommitLate(t *testing.T) {
 // A slow statement ends by the server's own limit, and the connection lives.
 func TestASlowStatementKeepsItsConnection(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Config{LoadTimeout: 200 * time.Millisecond, WriteTimeout: 200 * time.Millisecond}, usersTable, `insert into users values (1, 'a')`)
+	// Long enough for the tables to be attached within it on a busy machine.
+	f := newFixture(t, Config{LoadTimeout: 700 * time.Millisecond, WriteTimeout: 700 * time.Millisecond}, usersTable, `insert into users values (1, 'a')`)
 	ks := users(t)
 	k := key(t, ks, "user:1")
 	f.exec(`begin`)
