@@ -81,6 +81,9 @@ func TestAHerdReadsEachColdRowOnce(t *testing.T) {
 	for i := range conns {
 		conns[i] = dial(t, c.Sidecars[i%2].Redis)
 	}
+	for id := 3000; id < 3000+cold; id++ { // whoever has read it before, it is cold now
+		conns[0].want(t, ":0", "HSET", fmt.Sprintf("user:%d", id), "visits", "1")
+	}
 	statements, rows := c.loads(t), c.rowsRead(t)
 	for i, reply := range askTogether(t, conns, func(i int) []string { return []string{"GET", fmt.Sprintf("user:%d", 3000+i/2%cold)} }) {
 		if want := fmt.Sprintf(`{"id":%d,`, 3000+i/2%cold); !strings.HasPrefix(reply, want) {
