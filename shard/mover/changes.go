@@ -67,19 +67,28 @@ func keyList(keys map[string]struct{}) string {
 	return "[" + strings.Join(list, ",") + "]"
 }
 
+// remember adds changed rows to those that are to be compared in the block of writes. Of too many none are remembered, and all rows are compared again.
+func (p *part) remember(changed map[int]map[string]struct{}) {
+	if p.touched == nil {
+		return
+	}
+	for at, keys := range changed {
+		for k := range keys {
+			p.touched[touch{at, k}] = struct{}{}
+		}
+	}
+	if len(p.touched) > maxTouched {
+		p.touched, p.compared = nil, false
+	}
+}
+
 // applyChanges applies the oldest notes, at most limit, and strikes them (I2, I3). It returns how many there were.
 func (p *part) applyChanges(ctx context.Context, limit int, step shard.MoveStep) (int, error) {
 	n, err := readChanges(ctx, p.from, p.tables, limit)
 	if err != nil || len(n.seqs) == 0 {
 		return 0, err
 	}
-	if p.touched != nil {
-		for at, keys := range n.keys {
-			for k := range keys {
-				p.touched[touch{at, k}] = struct{}{}
-			}
-		}
-	}
+	p.remember(n.keys)
 	err = p.to.transaction(ctx, p.limit(), func(ctx context.Context, tx pgx.Tx) error {
 		if err := p.to.leave(ctx, tx, step); err != nil {
 			return err

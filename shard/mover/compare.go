@@ -56,7 +56,7 @@ func (p *part) compareAll(ctx context.Context) error {
 	if err := p.catchUp(ctx); err != nil {
 		return err
 	}
-	p.compared = true
+	p.compared = p.touched != nil // else too much has changed meanwhile to compare it while writes wait
 	return nil
 }
 

@@ -165,7 +165,6 @@ func serverDies(t *testing.T, name string) {
 // A driver that was stopped before it commits goes on after another one has finished the move and moved all back: nothing that it does counts.
 func TestAStoppedDriverGoesOn(t *testing.T) {
 	t.Parallel()
-	const rows = 500
 	for _, at := range []shard.MoveStep{shard.MoveCapture, shard.MoveFreeze, shard.MoveClose} {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
