@@ -20,6 +20,7 @@ func Check(r Register, ops []Op) []Violation {
 			c.marks[s.Mark] = append(c.marks[s.Mark], version)
 		}
 	}
+	c.earliest = earliest(ops, c.marks, len(r.States))
 	c.now = floors{write: floor{-1, -1}, read: floor{-1, -1}}
 	for _, e := range events(ops) {
 		if e.begins {
@@ -29,6 +30,24 @@ func Check(r Register, ops []Op) []Violation {
 		}
 	}
 	return c.found
+}
+
+// earliest returns when each version can have been there at the earliest: not before its write had begun, nor that of a version before it. Only writes that
+// no other can be taken for say anything.
+func earliest(ops []Op, marks map[string][]int, versions int) []time.Duration {
+	all := make([]time.Duration, versions)
+	for i := range all {
+		all[i] = math.MinInt64
+	}
+	for i := range ops {
+		if made := marks[ops[i].Mark]; ops[i].Write && ops[i].Mark != "" && len(made) == 1 {
+			all[made[0]] = max(all[made[0]], ops[i].Begin)
+		}
+	}
+	for v := 1; v < versions; v++ {
+		all[v] = max(all[v], all[v-1])
+	}
+	return all
 }
 
 // event is the begin or the end of an operation. A write of unknown outcome ends when it can no longer take effect.
@@ -80,6 +99,7 @@ func (f floors) higher() floor {
 type checker struct {
 	name          string
 	values, marks map[string][]int // versions, ascending
+	earliest      []time.Duration  // by version
 	now           floors
 	floors        []floors // by operation: what was known when it began
 	versions      []int    // of writes, by operation; -1: it has none
@@ -138,13 +158,14 @@ func (c *checker) endRead(ops []Op, i int) {
 	then := c.floors[i]
 	least := then.higher()
 	at := sort.SearchInts(versions, least.version)
-	if at < len(versions) {
+	// A version that was made only later explains nothing, if an older one is what was read. Else the write will be found to come too late.
+	if at < len(versions) && (at == 0 || c.earliest[versions[at]] <= ops[i].End) {
 		if version := versions[at]; version > c.now.read.version && !ops[i].Weak {
 			c.now.read = floor{version, i}
 		}
 		return
 	}
-	last := versions[len(versions)-1]
+	last := versions[at-1]
 	if last < then.write.version {
 		c.add(ops, Stale, i, last, then.write)
 	} else {

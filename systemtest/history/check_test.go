@@ -102,7 +102,28 @@ func TestCheckValuesOfSeveralVersions(t *testing.T) {
 		{"two deletions acknowledged, one after the other", []Op{write(0, 1, "del"), write(2, 3, "del"), read(4, 5, "b")}, []Kind{Stale}},
 		{"two at the same time may be either", []Op{write(0, 2, "del"), write(1, 3, "del"), read(4, 5, "b")}, nil},
 		{"a third one took no effect", []Op{write(0, 1, "del"), write(2, 3, "del"), write(4, 5, "del")}, []Kind{Lost}},
+		{"absent as of old, before it is absent again", []Op{read(0, 1, "b"), read(2, 3, "-"), write(4, 5, "w4")}, nil},
+		{"absent as of old: the later deletion came after what began later", []Op{write(0, 1, "w2"), read(2, 3, "-"), write(4, 5, "w4")}, nil},
 		{"a refused or unknown one says nothing", []Op{read(0, 1, "c"), write(4, 5, "del").but(Refused), write(4, 5, "del").but(Unknown)}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) { expect(t, r, c.ops, c.want) })
+	}
+}
+
+// A version that cannot have been there yet explains no read: what was read is an older one of the same value, and nothing follows for later ones. A proof once
+// took an absence for that of a deletion which had not begun, and then that deletion for one that came too late and another for lost.
+func TestCheckVersionsThatWereMadeLater(t *testing.T) {
+	r := register("a", "-", "b", "c", "-", "d")
+	for _, c := range []struct {
+		name string
+		ops  []Op
+		want []Kind
+	}{
+		{"stale", []Op{write(0, 1, "w2"), read(2, 3, "-"), write(4, 5, "w3"), write(6, 7, "del")}, []Kind{Stale}},
+		{"stale, and weak", []Op{write(0, 1, "w2"), read(2, 3, "-").weak(), write(4, 5, "w3"), write(6, 7, "del")}, []Kind{Stale}},
+		{"back", []Op{read(0, 1, "b"), read(2, 3, "-"), read(3, 4, "b"), write(5, 6, "w3"), write(7, 8, "del")}, []Kind{Back}},
+		{"made in time", []Op{write(0, 1, "w2"), write(2, 9, "w3"), read(3, 4, "-")}, nil},
+		{"by an unknown write", []Op{write(0, 1, "w2"), read(2, 3, "-"), write(4, 5, "w3").but(Unknown)}, []Kind{Stale}},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, r, c.ops, c.want) })
 	}
