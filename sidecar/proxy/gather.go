@@ -1,6 +1,10 @@
 package proxy
 
-import "ringside/resp"
+import (
+	"errors"
+
+	"ringside/resp"
+)
 
 // The parts of an MGET's reply are taken apart while they come. Gathered first, a part of many values would be copied into ever larger
 // buffers, then into the join, and be looked through twice: to find its end, and to find those of its values.
@@ -13,6 +17,8 @@ type gathered struct {
 }
 
 const (
+	// longestPart is how long one part may become, as long as any reply.
+	longestPart = resp.DefaultMaxReply
 	// mostReserved bounds what is reserved for values that have not come.
 	mostReserved = 4 << 20
 	// keepParts is how many parts' buffers a worker keeps, keepPart how large one may be. A fresh one costs more than what is written to it:
@@ -20,6 +26,8 @@ const (
 	keepParts = 4
 	keepPart  = 512 << 10
 )
+
+var errLongPart = errors.New("the values of one MGET are longer together than a reply may be")
 
 // spareParts are the buffers of parts that are not in use.
 type spareParts []gathered
@@ -71,6 +79,7 @@ func (u *upstream) gather(in []byte) (int, error) {
 	if cap(p.ends) < len(p.ends)+p.left {
 		p.ends = append(make([]int, 0, len(p.ends)+p.left), p.ends...)
 	}
+	u.scanner.MaxReply = max(1, longestPart-before) // of the values still to come no single one may be longer than is left
 	for p.left > 0 {
 		n, err := u.scanner.Next(in[taken:])
 		if err != nil {
@@ -80,6 +89,9 @@ func (u *upstream) gather(in []byte) (int, error) {
 			break
 		}
 		taken += n
+		if before+taken > longestPart {
+			return taken, errLongPart
+		}
 		p.ends = append(p.ends, before+taken)
 		p.left--
 	}
@@ -94,7 +106,7 @@ func (u *upstream) gather(in []byte) (int, error) {
 	if p.left > 0 {
 		return taken, nil
 	}
-	u.gathering = false
+	u.gathering, u.scanner.MaxReply = false, 0
 	u.calls.pop()
 	u.worker.joinGathered(u, c.request, c.part)
 	return taken, nil
