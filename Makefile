@@ -35,7 +35,7 @@ vet: # both systems: what the other one builds must compile here too
 
 lint: fmt-check vet
 	$(GO) run $(STATICCHECK) ./...
-	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo 'lint: shellcheck is not installed; the scripts were not checked'; fi
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run examples/*/*.sh; else echo 'lint: shellcheck is not installed; the scripts were not checked'; fi
 
 fmt-check:
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi

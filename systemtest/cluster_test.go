@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -70,7 +69,7 @@ func startCluster(program string, change func(*localcluster.Options)) (_ *cluste
 	}
 	// Between the look for free ports and their use somebody else may take one.
 	for range 3 {
-		if o.BasePort, err = freeBase(o); err != nil {
+		if o.BasePort, err = localcluster.FreeBase(o); err != nil {
 			break
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -82,45 +81,6 @@ func startCluster(program string, change func(*localcluster.Options)) (_ *cluste
 	}
 	printed, _ := os.ReadFile(c.output) // for the message only
 	return nil, errors.Join(fmt.Errorf("%w\n%s", err, lastOf(printed)), os.RemoveAll(c.dir))
-}
-
-// freeBase finds a base from which every port of a cluster is free. The range is below the one of outgoing connections, and away
-// from the demo's ports and from those that other tests draw.
-func freeBase(o localcluster.Options) (int, error) {
-	for range 50 {
-		base := 9000 + 500*rand.IntN(12)
-		if blockIsFree(base, o) {
-			return base, nil
-		}
-	}
-	return 0, errors.New("no free block of ports between 9000 and 15000")
-}
-
-func blockIsFree(base int, o localcluster.Options) bool {
-	ports := []int{base + 350}
-	for i := 1; i <= o.Sidecars+4; i++ { // some more, which tests start later
-		ports = append(ports, base+i, base+100+i, base+200+i)
-	}
-	for i := 1; i <= o.Caches; i++ {
-		ports = append(ports, base+300+i)
-	}
-	for i := 1; i <= o.Shards; i++ {
-		ports = append(ports, base+400+i)
-	}
-	for _, p := range ports {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(p))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			return false
-		}
-		_ = l.Close() // only looked whether it can be had
-		u, err := net.ListenPacket("udp", addr)
-		if err != nil {
-			return false
-		}
-		_ = u.Close()
-	}
-	return true
 }
 
 // stop stops the cluster. The error also says what the sidecars printed that they never may.

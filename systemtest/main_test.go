@@ -3,7 +3,6 @@ package systemtest
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"ringside/internal/localcluster"
 )
 
 // suite is what the tests of this binary share. It is process-wide because a test binary has no other place that its tests and
@@ -75,7 +76,7 @@ func build(args []string) (path string, err error) {
 			return "", err
 		}
 	}
-	if err := lookAtSources(); err != nil {
+	if err := localcluster.LookAtSources(".."); err != nil {
 		return "", err
 	}
 	path = filepath.Join(suite.dir, strings.Join(append([]string{"ringside"}, args...), ""))
@@ -87,21 +88,4 @@ func build(args []string) (path string, err error) {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
-}
-
-// lookAtSources looks at every source file of the module. A result of go test is kept until a file changes that the test has looked at, and
-// what go build reads is not seen: without this an old result would stand for a new program.
-func lookAtSources() error {
-	return filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
-			return fs.SkipDir
-		case d.IsDir() || strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		_, err = os.Stat(path)
-		return err
-	})
 }
