@@ -32,16 +32,27 @@ func Check(r Register, ops []Op) []Violation {
 	return c.found
 }
 
-// earliest returns when each version can have been there at the earliest: not before its write had begun, nor that of a version before it. Only writes that
-// no other can be taken for say anything.
+// earliest returns when each version can have been there at the earliest: not before its write had begun, nor that of a version before it. Of several
+// writes with one mark, n versions take n that have begun. When there are more versions than writes, nothing is known of that mark.
 func earliest(ops []Op, marks map[string][]int, versions int) []time.Duration {
 	all := make([]time.Duration, versions)
 	for i := range all {
 		all[i] = math.MinInt64
 	}
+	begins := map[string][]time.Duration{}
 	for i := range ops {
-		if made := marks[ops[i].Mark]; ops[i].Write && ops[i].Mark != "" && len(made) == 1 {
-			all[made[0]] = max(all[made[0]], ops[i].Begin)
+		if ops[i].Write && ops[i].Mark != "" {
+			begins[ops[i].Mark] = append(begins[ops[i].Mark], ops[i].Begin)
+		}
+	}
+	for mark, made := range marks {
+		begun := begins[mark]
+		if len(begun) < len(made) {
+			continue
+		}
+		slices.Sort(begun)
+		for i, version := range made {
+			all[version] = begun[i]
 		}
 	}
 	for v := 1; v < versions; v++ {

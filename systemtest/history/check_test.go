@@ -124,6 +124,8 @@ func TestCheckVersionsThatWereMadeLater(t *testing.T) {
 		{"back", []Op{read(0, 1, "b"), read(2, 3, "-"), read(3, 4, "b"), write(5, 6, "w3"), write(7, 8, "del")}, []Kind{Back}},
 		{"made in time", []Op{write(0, 1, "w2"), write(2, 9, "w3"), read(3, 4, "-")}, nil},
 		{"by an unknown write", []Op{write(0, 1, "w2"), read(2, 3, "-"), write(4, 5, "w3").but(Unknown)}, []Kind{Stale}},
+		{"the second of as many deletions as were begun", []Op{write(0, 1, "del"), write(2, 3, "w2"), write(4, 5, "w3"), read(6, 7, "-"), write(8, 9, "del")}, []Kind{Stale}},
+		{"as many deletions were begun in time", []Op{write(0, 1, "del"), write(2, 3, "w2"), write(4, 5, "w3"), write(5, 9, "del"), read(6, 7, "-")}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, r, c.ops, c.want) })
 	}
