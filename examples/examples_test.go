@@ -25,6 +25,8 @@ func TestExamples(t *testing.T) {
 		"RINGSIDE=" + c.Sidecars[0].Redis, "RINGSIDE_ADMIN=" + c.Sidecars[0].Admin, "RINGSIDE_TOKEN=" + c.Token,
 		"RINGSIDE_SPARE=" + c.Spares[0].Addr(), "RINGSIDE_PROGRAM=" + filepath.Join(programs, "ringside"), "RINGSIDE_DEMO=" + c.Dir,
 	}
+	t.Run("configurations", func(t *testing.T) { checkConfigurations(t, filepath.Join(programs, "ringside")) })
+	t.Run("systemd", func(t *testing.T) { checkUnit(t, filepath.Join(programs, "ringside")) })
 	t.Run("goredis", func(t *testing.T) {
 		said(t, run(t, ".", environment, filepath.Join(programs, "goredis")),
 			"user:1001 is user 1001, id 1001\n", "now she is Ada, with 42 visits\n", "MGET: session 1001, a row of ", ", and <nil> for a row",
