@@ -31,6 +31,7 @@ type cli struct {
 	Verify      verifyCmd      `cmd:"" help:"Compare what is cached with the shards."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
 	Simulate    simulateCmd    `cmd:"" help:"Show on paper what changes of the fleet move, next to other schemes."`
+	Loadtest    loadtestCmd    `cmd:"" help:"Load a cluster, check every value that is read, and report latency, hits and errors second by second."`
 	Health      healthCmd      `cmd:"" help:"Ask a sidecar whether it is well, for probes: exit 0 or 1."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }

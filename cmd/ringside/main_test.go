@@ -16,7 +16,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main() // which exits
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// asProgram in its environment makes this test program ringside itself, for tests that need it as a process.
+const asProgram = "RINGSIDE_TEST_AS_PROGRAM"
 
 // result is what a run of the program did.
 type result struct {

@@ -80,6 +80,32 @@ func (p *Process) KillTree() error {
 	return waitGone(pids)
 }
 
+// SignalTree sends a signal to a process, a child or not, and to its direct children, in an order in which none can start another meanwhile. It is
+// for servers such as PostgreSQL, which stand still only if their children do.
+func SignalTree(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, 0); err != nil {
+		return fmt.Errorf("signal %v to pid %d: %w", sig, pid, err) // unlike its children, it must be there
+	}
+	if sig != syscall.SIGCONT {
+		if err := signalPID(pid, syscall.SIGSTOP); err != nil {
+			return err
+		}
+		if err := waitStopped(pid); err != nil {
+			return err
+		}
+	}
+	pids, err := children(pid)
+	if err != nil {
+		return err
+	}
+	for _, p := range append(pids, pid) {
+		if err := signalPID(p, sig); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func signalPID(pid int, sig syscall.Signal) error {
 	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("signal %v to pid %d: %w", sig, pid, err)

@@ -54,8 +54,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// describeMachine says what it was measured on.
-func describeMachine() string {
+// Machine says what it was measured on.
+func Machine() string {
 	return fmt.Sprintf("%s/%s, %d cores%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processorName())
 }
 
@@ -73,8 +73,8 @@ func processorName() string {
 	return ""
 }
 
-// loadAverage is the system's, over 1, 5 and 15 minutes.
-func loadAverage() string {
+// LoadAverage is the system's, over 1, 5 and 15 minutes.
+func LoadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "unknown"

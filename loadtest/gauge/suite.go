@@ -143,7 +143,7 @@ func (s Suite) measure(ctx context.Context, log io.Writer) (_ *Report, err error
 	if !s.Options.Verbose {
 		log = io.Discard
 	}
-	out := &Report{Machine: describeMachine(), Rounds: s.Options.Rounds, LoadBefore: loadAverage()}
+	out := &Report{Machine: Machine(), Rounds: s.Options.Rounds, LoadBefore: LoadAverage()}
 	measures, ratios, stop, err := s.Start(ctx, log)
 	if err != nil {
 		return nil, err
@@ -168,6 +168,6 @@ func (s Suite) measure(ctx context.Context, log io.Writer) (_ *Report, err error
 		}
 		out.Figures = append(out.Figures, figures...)
 	}
-	out.LoadAfter = loadAverage()
+	out.LoadAfter = LoadAverage()
 	return out, nil
 }

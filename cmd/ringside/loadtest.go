@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"ringside/loadtest"
+)
+
+type loadtestCmd struct {
+	Demo     string   `placeholder:"FILE" help:"What ringside demo --json has printed: load its sidecars. - reads standard input."`
+	Addr     []string `placeholder:"HOST:PORT,..." help:"Load these Redis addresses of sidecars instead."`
+	Admin    []string `placeholder:"HOST:PORT,..." help:"Their admin addresses, for hit ratio, shard reads and events."`
+	Token    string   `placeholder:"TOKEN" help:"Token of the sidecars, for events; better given as RINGSIDE_TOKEN. With --demo, the demo's."`
+	Password string   `placeholder:"PASSWORD" help:"Redis password of the sidecars; better given as RINGSIDE_PASSWORD."`
+
+	Rate        float64       `default:"2000" placeholder:"N" help:"Requests a second, sent when they are due whatever becomes of those before (default: 2000)."`
+	Duration    time.Duration `default:"30s" placeholder:"30s" help:"How long (default: 30s)."`
+	Ramp        time.Duration `placeholder:"0s" help:"The rate rises from 0 in this time, which is a part of the duration."`
+	Poisson     bool          `help:"Requests are due at random, as those of many users are, instead of evenly spaced."`
+	Connections int           `default:"50" placeholder:"N" help:"Connections, spread over the sidecars (default: 50)."`
+	Pipeline    int           `default:"1" placeholder:"N" help:"Requests that follow each other on one connection, if as many are due together (default: 1)."`
+	Batch       time.Duration `default:"200us" placeholder:"200us" help:"What is due within this time is sent together (default: 200us)."`
+	Timeout     time.Duration `name:"request-timeout" default:"5s" placeholder:"5s" help:"A request without reply for this long has failed, and its connection is given up (default: 5s)."`
+
+	Pattern       string  `default:"user:{id}" placeholder:"PATTERN" help:"Keys to ask for; numbers from 1 on are put for {id} (default: user:{id})."`
+	Keys          int     `default:"100000" placeholder:"N" help:"How many keys (default: 100000)."`
+	Zipf          float64 `default:"0.99" placeholder:"S" help:"Exponent of Zipf's law by which keys are chosen; 0 chooses all alike (default: 0.99)."`
+	Reads         float64 `default:"0.95" placeholder:"SHARE" help:"Share of requests that read (GET); the others write (SET) (default: 0.95)."`
+	ValueSize     string  `default:"20-100" placeholder:"N[-M]" help:"Bytes of text in what is written, chosen at random (default: 20-100)."`
+	Text          bool    `help:"The keys are plain keys, not rows."`
+	VersionColumn string  `default:"visits" placeholder:"COLUMN" help:"bigint column of the rows in which versions are written (default: visits)."`
+	TextColumn    string  `default:"name" placeholder:"COLUMN" help:"Text column of the rows that makes them large (default: name)."`
+	Warm          bool    `help:"Before, read every row once (with --text: write every key), so that the cache holds them."`
+	Seed          uint64  `default:"1" placeholder:"N" help:"The same seed draws the same keys (default: 1)."`
+
+	Scenario string `placeholder:"FILE" help:"YAML file of events at times, such as { at: 10s, do: cache add spare }."`
+
+	JSON bool `name:"json" help:"Print the report as one JSON object."`
+}
+
+// Help is shown by ringside loadtest --help.
+func (c *loadtestCmd) Help() string {
+	return `Latency is counted from when a request was due, so a slow answer counts for all that waited behind it. Every value is checked while it is
+read: exit 1 if one is older than a value whose write had been acknowledged before. It writes: never point it at rows that matter.
+
+Events of a scenario: the commands cache, shard and move with their arguments (the demo's addresses are known), each carried out as with
+--wait; and kill, pause and resume with the name of a process of the demo.
+
+Examples:
+  ringside demo --json > demo.json &
+  ringside loadtest --demo demo.json --rate 20000 --duration 60s --warm
+  ringside loadtest --demo demo.json --scenario events.yaml
+  ringside loadtest --addr 127.0.0.1:6380 --admin 127.0.0.1:6381 --text --pattern 'test:{id}' --keys 10000 --warm`
+}
+
+func (c *loadtestCmd) plan() (loadtest.Plan, error) {
+	p := loadtest.Plan{
+		Rate: c.Rate, Duration: c.Duration, Ramp: c.Ramp, Poisson: c.Poisson, Connections: c.Connections, Batch: c.Batch, Pipeline: c.Pipeline,
+		Timeout: c.Timeout, Pattern: c.Pattern, Keys: c.Keys, Zipf: c.Zipf, Reads: c.Reads, Text: c.Text, VersionColumn: c.VersionColumn,
+		TextColumn: c.TextColumn, Warm: c.Warm, Seed: c.Seed,
+	}
+	least, most, isRange := strings.Cut(c.ValueSize, "-")
+	if !isRange {
+		most = least
+	}
+	var errs [2]error
+	p.MinSize, errs[0] = strconv.Atoi(least)
+	p.MaxSize, errs[1] = strconv.Atoi(most)
+	if errors.Join(errs[:]...) != nil {
+		return p, fmt.Errorf("--value-size is %q: it must be a number of bytes, or two such as 20-100", c.ValueSize)
+	}
+	return p, p.Validate()
+}
+
+// loaded is the cluster that is loaded.
+type loaded struct {
+	loadtest.Sidecars
+	token string
+	demo  demoReady // empty without --demo
+}
+
+func (c *loadtestCmd) cluster(env *environment) (loaded, error) {
+	l := loaded{token: c.Token}
+	l.Password = c.Password
+	if l.Password == "" {
+		l.Password = env.getenv("RINGSIDE_PASSWORD")
+	}
+	if l.token == "" {
+		l.token = env.getenv("RINGSIDE_TOKEN")
+	}
+	switch {
+	case c.Demo != "" && len(c.Addr)+len(c.Admin) > 0:
+		return l, errors.New("--demo says where the sidecars are: leave --addr and --admin out")
+	case c.Demo == "" && len(c.Addr) == 0:
+		return l, errors.New("what is to be loaded? --demo FILE, of ringside demo --json, or --addr HOST:PORT,...")
+	case c.Demo == "":
+		l.Redis, l.Admin = c.Addr, c.Admin
+		return l, nil
+	}
+	var err error
+	if l.demo, err = readDemo(c.Demo); err != nil {
+		return l, err
+	}
+	if l.token == "" {
+		l.token = l.demo.Token
+	}
+	for _, s := range l.demo.Sidecars {
+		l.Redis, l.Admin, l.PIDs = append(l.Redis, s.Redis), append(l.Admin, s.Admin), append(l.PIDs, s.PID)
+	}
+	return l, nil
+}
+
+// readDemo reads what ringside demo --json has printed.
+func readDemo(file string) (demoReady, error) {
+	var r demoReady
+	var text []byte
+	var err error
+	if file == "-" {
+		text, err = io.ReadAll(os.Stdin)
+	} else {
+		text, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return r, fmt.Errorf("--demo: %w", err)
+	}
+	if len(strings.TrimSpace(string(text))) == 0 {
+		return r, fmt.Errorf("--demo: %s is empty: the demo writes it once all of it answers", file)
+	}
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Sidecars) == 0 {
+		return r, fmt.Errorf("--demo: %s is not what ringside demo --json prints", file)
+	}
+	return r, nil
+}
+
+// Run loads the cluster.
+func (c *loadtestCmd) Run(ctx context.Context, env *environment) error {
+	plan, err := c.plan()
+	if err != nil {
+		return err
+	}
+	cluster, err := c.cluster(env)
+	if err != nil {
+		return err
+	}
+	steps, err := c.steps()
+	if err != nil {
+		return err
+	}
+	events, err := cluster.events(steps, plan.Duration)
+	if err != nil {
+		return err
+	}
+	report := loadtest.NewReport("ringside loadtest", plan)
+	result, err := loadtest.Run(ctx, cluster.Target(plan), plan, events, c.progress(env))
+	if err != nil {
+		return err
+	}
+	result.Judged = true
+	report.Add(result)
+	return c.show(env, report)
+}
+
+// progress is told of every second.
+func (c *loadtestCmd) progress(env *environment) func(loadtest.Second) {
+	return func(s loadtest.Second) { fmt.Fprintln(env.stderr, s) }
+}
+
+func (c *loadtestCmd) show(env *environment, report *loadtest.Report) error {
+	var err error
+	if c.JSON {
+		err = json.NewEncoder(env.stdout).Encode(report)
+	} else {
+		err = report.WriteText(env.stdout)
+	}
+	if n := report.Violations(); err == nil && n > 0 {
+		err = fmt.Errorf("%d reads returned something older than an acknowledged write, or nothing", n)
+	}
+	return err
+}
