@@ -38,9 +38,25 @@ func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, ke
 
 // loadNow is one statement of one or more calls of Load. ctx bounds the wait for a session; sent is called when there is one.
 func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspace.Key, sent func()) ([]Row, shard.View, error) {
-	sql, args, err := loadStatement(p.name, ks, keys)
+	keyed := p.keyed.Load()
+	rows, view, asunder, err := p.loadOnce(ctx, ks, keys, keyed, sent)
+	if err != nil || keyed || !asunder {
+		return rows, view, err
+	}
+	// The word of some vnodes is not enough. It seldom is not, so the plain statement does not ask for more.
+	again, view, asunder, err := p.loadOnce(context.WithoutCancel(ctx), ks, keys, true, sent)
+	if err == nil && asunder {
+		p.keyed.Store(true) // a shard that has to do with overrides will have again
+	}
+	return again, view, err
+}
+
+// loadOnce is one statement: keyed looks at overrides too. asunder says that it makes a difference: of the answer to a plain statement that it
+// may, of a keyed one that it does.
+func (p *pool) loadOnce(ctx context.Context, ks *keyspace.Keyspace, keys []keyspace.Key, keyed bool, sent func()) (_ []Row, _ shard.View, asunder bool, _ error) {
+	sql, args, err := loadStatement(p.name, ks, keys, keyed)
 	if err != nil {
-		return nil, shard.View{}, err
+		return nil, shard.View{}, false, err
 	}
 	var rows []Row
 	var view shard.View
@@ -48,7 +64,7 @@ func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspa
 	once := func(ctx context.Context, conn *pgx.Conn) error {
 		asked := time.Now()
 		var err error
-		rows, view, withholds, err = p.load(ctx, conn, sql, args, keys)
+		rows, view, withholds, asunder, err = p.load(ctx, conn, sql, args, keys, keyed)
 		since(p.timings.load, asked)
 		switch {
 		case err != nil:
@@ -70,16 +86,16 @@ func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspa
 		err = p.run(context.WithoutCancel(ctx), request, p.cfg.LoadTimeout+Grace, once)
 	}
 	if err != nil {
-		return nil, shard.View{}, err
+		return nil, shard.View{}, false, err
 	}
-	return rows, view, nil
+	return rows, view, asunder, nil
 }
 
-// load returns also whether the shard withholds any rows.
-func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any, keys []keyspace.Key) (_ []Row, _ shard.View, withholds bool, _ error) {
+// load returns also whether the shard withholds any rows, and what loadOnce does.
+func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any, keys []keyspace.Key, keyed bool) (_ []Row, _ shard.View, withholds, asunder bool, _ error) {
 	result, err := conn.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, shard.View{}, false, err
+		return nil, shard.View{}, false, false, err
 	}
 	answers := make([]Row, len(keys))
 	var view shard.View
@@ -87,9 +103,10 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 	var phase *int16
 	var place int64
 	var state *string
+	var overrides *bool
 	var body []byte
 	n := 0
-	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &withholds, &place, &state, &body}, func() error {
+	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &withholds, &place, &state, &overrides, &body}, func() error {
 		if epoch == nil || phase == nil || previous == nil {
 			return &shard.DownError{Shard: p.name, Err: errNotSetUp}
 		}
@@ -98,16 +115,17 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 			return fmt.Errorf("the shard answered for key %d of %d", place, len(keys))
 		}
 		n++
+		asunder = asunder || overrides != nil && *overrides || !keyed && (state == nil || *state != "owned")
 		answers[place-1] = answer(p.name, keys[place-1].ShardVnode, state, body)
 		return nil
 	})
 	if err != nil {
-		return nil, shard.View{}, false, err
+		return nil, shard.View{}, false, false, err
 	}
 	if n < len(keys) {
-		return nil, shard.View{}, false, fmt.Errorf("the shard answered for %d of %d keys", n, len(keys))
+		return nil, shard.View{}, false, false, fmt.Errorf("the shard answered for %d of %d keys", n, len(keys))
 	}
-	return answers, view, withholds, nil
+	return answers, view, withholds, asunder, nil
 }
 
 // answer decides what a shard may say of one row. An owned vnode is read, and a frozen one, which takes no writes until it is closed; in
@@ -124,34 +142,56 @@ func answer(name string, vnode uint16, state *string, body []byte) Row {
 }
 
 // loadStatement builds the statement for one key, or for many: the same for every batch of that keyspace, since the keys
-// travel as arrays. row_to_json of the whole row, and not a list of columns, so that a prepared statement survives a changed table and
+// travel as arrays. What an override says of a key counts before what is said of its vnode: keyed asks for both. row_to_json of the whole row, and not a list of columns, so that a prepared statement survives a changed table and
 // shows its new columns at once; t.*, since t alone would be a column of that name if there is one.
-func loadStatement(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, []any, error) {
+func loadStatement(name string, ks *keyspace.Keyspace, keys []keyspace.Key, keyed bool) (string, []any, error) {
 	if len(keys) == 1 {
-		return loadOne(name, ks, keys[0])
+		return loadOne(name, ks, keys[0], keyed)
 	}
-	return loadMany(name, ks, keys)
+	return loadMany(name, ks, keys, keyed)
 }
 
-func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key) (string, []any, error) {
+// ownedBy are the columns that say who owns, and the join that finds them.
+const (
+	ownedByVnode = `o.state, o.overrides`
+	ownedByKey   = `coalesce(h.state, o.state), h.shard_key is not null or coalesce(o.overrides, false)`
+)
+
+func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key, keyed bool) (string, []any, error) {
 	args := []any{name, int32(key.ShardVnode)}
+	owned, home := ownedByVnode, ""
+	if keyed {
+		args = append(args, string(key.ShardKey))
+		owned, home = ownedByKey, "\nleft join ringside.key_ownership h on h.shard_key = $3"
+	}
 	match, args, err := matchKey(args, "t", ks, key)
 	if err != nil {
 		return "", nil, err
 	}
-	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), 1::bigint, o.state, row_to_json(t.*)::text from (values (1)) as one
+	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), 1::bigint, ` + owned + `, row_to_json(t.*)::text from (values (1)) as one
 left join ringside.view v on v.shard = $1
-left join ringside.ownership o on o.vnode = $2
+left join ringside.ownership o on o.vnode = $2` + home + `
 left join ` + quoteTable(ks.Table) + ` t on ` + match, args, nil
 }
 
-func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, []any, error) {
+func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key, keyed bool) (string, []any, error) {
 	vnodes := make([]int32, len(keys))
 	for i, k := range keys {
 		vnodes[i] = int32(k.ShardVnode)
 	}
 	args := []any{name, vnodes}
 	var arrays, names, match strings.Builder
+	owned, home := ownedByVnode, ""
+	if keyed {
+		shardKeys := make([]string, len(keys))
+		for i, k := range keys {
+			shardKeys[i] = string(k.ShardKey)
+		}
+		args = append(args, shardKeys)
+		arrays.WriteString(", $3::text[]")
+		names.WriteString(", shard_key")
+		owned, home = ownedByKey, "\nleft join ringside.key_ownership h on h.shard_key = k.shard_key"
+	}
 	for i, field := range ks.Fields {
 		array, typ, cast, err := keyArray(ks, keys, i)
 		if err != nil {
@@ -165,10 +205,10 @@ func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key) (string, 
 		}
 		fmt.Fprintf(&match, "t.%s = k.f%d%s", quote(field.Name), i, cast)
 	}
-	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), k.place, o.state, row_to_json(t.*)::text
+	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), k.place, ` + owned + `, row_to_json(t.*)::text
 from unnest($2::int[]` + arrays.String() + `) with ordinality as k(vnode` + names.String() + `, place)
 left join ringside.view v on v.shard = $1
-left join ringside.ownership o on o.vnode = k.vnode
+left join ringside.ownership o on o.vnode = k.vnode` + home + `
 left join ` + quoteTable(ks.Table) + ` t on ` + match.String(), args, nil
 }
 

@@ -56,7 +56,8 @@ func (f *Fleet) Remember(ctx context.Context, name string, k *keyspace.Key) erro
 				return err
 			}
 			var owned bool
-			err := tx.QueryRow(ctx, `select exists (select from ringside.ownership where vnode = $1 and state = 'owned')`, int32(k.ShardVnode)).Scan(&owned)
+			err := tx.QueryRow(ctx, `select coalesce((select state from ringside.key_ownership where shard_key = $2),
+	(select state from ringside.ownership where vnode = $1)) is not distinct from 'owned'`, int32(k.ShardVnode), string(k.ShardKey)).Scan(&owned)
 			if err == nil && !owned {
 				err = fmt.Errorf("vnode %d: %w", k.ShardVnode, shard.ErrNotOwner)
 			}

@@ -65,6 +65,7 @@ type pool struct {
 		byName map[string]*table
 	}
 	batchers batchers
+	keyed    atomic.Bool // loads look at overrides of single shard keys
 }
 
 // newPool opens no connection.

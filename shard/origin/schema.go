@@ -16,7 +16,7 @@ import (
 
 // schemaVersion is the version that schema.sql installs. A shard with a newer one is left as it is: newer sidecars are being rolled
 // out, and they keep what older ones need.
-const schemaVersion = 4
+const schemaVersion = 5
 
 //go:embed schema.sql
 var schemaSQL string

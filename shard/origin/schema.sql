@@ -1,4 +1,4 @@
--- Schema of ringside on a shard, version 4. Installed in one transaction under advisory lock (0x52530003, 0).
+-- Schema of ringside on a shard, version 5. Installed in one transaction under advisory lock (0x52530003, 0).
 -- Every statement may be repeated. Functions name their schema, so that they work under any search_path.
 
 create table if not exists ringside.schema_version (
@@ -71,17 +71,20 @@ begin
 	return ((h # (h >> 16)) >> 16)::int;
 end $$;
 
--- fence(vnode, epoch, phase) lets a writer's transaction go on, or raises why not. The locks come first; then a separate statement
+-- fence(vnode, key, epoch, phase) lets a writer's transaction go on, or raises why not; key is the shard key. The locks come first; then a separate statement
 -- reads, with a snapshot of its own that is younger than the locks. In one statement the snapshot would be older, and a
 -- writer that waited behind a mover would still see the former owner. For the same reason the transaction must be READ COMMITTED.
+-- Single keys are asked about only where the vnode's word is not enough: it has overrides, or is not owned.
 --   RS001  the caller's view is not this shard's; DETAIL is the shard's, as epoch/phase/previous
---   RS002  this shard does not own the vnode; DETAIL is where it moved to, if known
---   RS003  the vnode is frozen for a cut-over; DETAIL is where it moves to
---   RS004  the vnode is closed for a cut-over; likewise
-create or replace function ringside.fence(vnode int, epoch bigint, phase int) returns void
+--   RS002  this shard does not own the vnode, or the key; DETAIL is where it moved to, if known
+--   RS003  it is frozen for a cut-over; DETAIL is where it moves to
+--   RS004  it is closed for a cut-over; likewise
+drop function if exists ringside.fence(int, bigint, int); -- before version 5
+create or replace function ringside.fence(vnode int, key text, epoch bigint, phase int) returns void
 language plpgsql volatile as $$
 declare
 	seen record;
+	own record;
 begin
 	if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then
 		raise exception 'ringside.fence needs READ COMMITTED, the transaction is %',
@@ -90,7 +93,7 @@ begin
 	perform pg_catalog.pg_advisory_xact_lock_shared(x'52530001'::int, 0);
 	perform pg_catalog.pg_advisory_xact_lock_shared(x'52530002'::int, fence.vnode % 64);
 
-	select v.epoch, v.phase, v.previous, o.state, o.moved_to into seen
+	select v.epoch, v.phase, v.previous, o.state, o.moved_to, o.overrides into seen
 		from ringside.view v left join ringside.ownership o on o.vnode = fence.vnode;
 	if not found then
 		raise exception 'the shard has no view yet' using errcode = 'RS001', detail = '0/0/0';
@@ -99,8 +102,16 @@ begin
 		raise exception 'the shard is at view %/%, not %/%', seen.epoch, seen.phase, fence.epoch, fence.phase
 			using errcode = 'RS001', detail = seen.epoch || '/' || seen.phase || '/' || seen.previous;
 	end if;
-	if seen.state is distinct from 'owned' then
-		perform ringside.refuse(fence.vnode, seen.state, seen.moved_to);
+	if seen.state = 'owned' and not seen.overrides then
+		return;
+	end if;
+	select k.state, k.moved_to into own from ringside.key_ownership k where k.shard_key = fence.key;
+	if found then
+		if own.state is distinct from 'owned' then
+			perform ringside.refuse('shard key ' || pg_catalog.left(fence.key, 100), own.state, own.moved_to);
+		end if;
+	elsif seen.state is distinct from 'owned' then
+		perform ringside.refuse('vnode ' || fence.vnode, seen.state, seen.moved_to);
 	end if;
 end $$;
 

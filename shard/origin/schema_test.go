@@ -72,7 +72,7 @@ func TestFenceRefusals(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{})
 	fence := func(vnode int, v shard.View) error {
-		_, err := f.sql.Exec(context.Background(), `select ringside.fence($1, $2, $3)`, vnode, int64(v.Epoch), int(v.Phase))
+		_, err := f.sql.Exec(context.Background(), `select ringside.fence($1, 'k', $2, $3)`, vnode, int64(v.Epoch), int(v.Phase))
 		return err
 	}
 	const vnode = 4711

@@ -15,10 +15,10 @@ import (
 )
 
 // fenceSQL passes the fence and gives what follows in the transaction its own time limit. It says whether the shard withholds any rows.
-const fenceSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4)`
+const fenceSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4, $5)`
 
 // unfencedSQL is fenceSQL without the fence: what comes of that is tested.
-const unfencedSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), $2::int + $3::bigint + $4::int`
+const unfencedSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), $2::int + length($3::text) + $4::bigint + $5::int`
 
 // raceAttempts is how often a write that must end in a row is tried when others insert and delete that row meanwhile.
 const raceAttempts = 4
@@ -112,7 +112,7 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 		fence = unfencedSQL
 	}
 	batch.Queue(fence, milliseconds(w.pool.cfg.WriteTimeout),
-		int32(w.op.Key.ShardVnode), int64(w.view.Epoch), int32(w.view.Phase))
+		int32(w.op.Key.ShardVnode), string(w.op.Key.ShardKey), int64(w.view.Epoch), int32(w.view.Phase))
 	batch.Queue(s.sql, s.args...)
 
 	results := conn.SendBatch(ctx, &batch)
