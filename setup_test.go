@@ -70,6 +70,7 @@ case "$*" in
 			cp `+filepath.Join(m.bin, "id")+` "$SETUP_ROOT"/usr/lib/postgresql/15/bin/initdb ;;
 		nodejs) cp `+filepath.Join(m.bin, "id")+` `+filepath.Join(m.bin, "node")+` ;;
 		npm) cp `+filepath.Join(m.bin, "id")+` `+filepath.Join(m.bin, "npm")+` ;;
+		prometheus) cp `+filepath.Join(m.bin, "id")+` `+filepath.Join(m.bin, "promtool")+` ;;
 		nutcracker) mkdir -p "$SETUP_ROOT"/usr/sbin
 			cp `+filepath.Join(m.bin, "id")+` "$SETUP_ROOT"/usr/sbin/nutcracker ;;
 		esac
@@ -128,6 +129,9 @@ func TestSetupInstallsOnceAndIsThenQuiet(t *testing.T) {
 	}
 	if out, status := m.setup("clients"); status != 0 || !strings.Contains(out, "install nodejs npm\n") {
 		t.Errorf("clients: status %d, %q", status, out)
+	}
+	if out, status := m.setup("metrics"); status != 0 || !strings.Contains(out, "install prometheus\n") {
+		t.Errorf("metrics: status %d, %q", status, out)
 	}
 	if out, status := m.setup("bench"); status != 0 || !strings.Contains(out, "install nutcracker\n") {
 		t.Errorf("bench: status %d, %q", status, out)
@@ -235,7 +239,7 @@ func TestSetupElsewhereSaysWhatToInstall(t *testing.T) {
 	if status != 1 {
 		t.Errorf("status %d", status)
 	}
-	if out, status := m.setup("everything"); status != 1 || !strings.Contains(out, `"everything"; allowed are race, clients, bench and page`) {
+	if out, status := m.setup("everything"); status != 1 || !strings.Contains(out, `"everything"; allowed are race, clients, bench, page and metrics`) {
 		t.Errorf("an unknown word: status %d, %s", status, out)
 	}
 }

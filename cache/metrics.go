@@ -78,6 +78,14 @@ func newServerMetrics(reg prometheus.Registerer) *serverMetrics {
 	return m
 }
 
+// expect begins the series of a server at 0, so that the first time something happens is seen as an increase.
+func (m *serverMetrics) expect(server string) {
+	m.refused.WithLabelValues(server)
+	for _, why := range []string{"unreachable", "timeout", "suspended"} { // the usual ones
+		m.degraded.WithLabelValues(server, why)
+	}
+}
+
 func (m *serverMetrics) forget(server string) {
 	m.degraded.DeletePartialMatch(prometheus.Labels{"server": server})
 	m.refused.DeleteLabelValues(server)

@@ -96,6 +96,7 @@ func (s *Servers) Apply(configs []ServerConfig) error {
 	for name, c := range next {
 		if s.byName[name] == nil {
 			s.byName[name] = s.open(c)
+			s.metrics.expect(name)
 		}
 	}
 	return nil

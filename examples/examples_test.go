@@ -66,6 +66,7 @@ func TestExamples(t *testing.T) {
 			t.Errorf("the hit ratio was lost:\n%s", out)
 		}
 	})
+	t.Run("metrics", func(t *testing.T) { checkMetrics(t, c) })
 }
 
 // build builds ringside and the examples that are written in Go into a folder.
@@ -137,7 +138,7 @@ func run(t *testing.T, dir string, environment []string, name string, args ...st
 	cmd.WaitDelay = 5 * time.Second // npm's own children may hold its output
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		t.Fatalf("%v: scripts/setup clients installs it", err)
+		t.Fatalf("%v: scripts/setup clients metrics installs it", err)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)

@@ -98,6 +98,9 @@ func newLifecycleMetrics(reg prometheus.Registerer, changing func() bool) *lifec
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "ringside_ring_change_failures_total",
 			Help: "Changes that this sidecar tried in vain: the catalog or a cache server could not be asked."}),
 	}
+	for _, what := range []string{"down", "return", "join", "adopt", "finish"} {
+		m.commits.WithLabelValues(what) // from 0, so that the first one is seen as an increase
+	}
 	reg.MustRegister(m.commits, m.failed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ringside_ring_changing",
 		Help: "1 while a change of the cache servers is being carried out."}, func() float64 {
 		if changing() {

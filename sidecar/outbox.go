@@ -67,6 +67,9 @@ func newOutboxMetrics(reg prometheus.Registerer) *outboxMetrics {
 		waits: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ringside_outbox_waits_total",
 			Help: "Remembered writes that were acknowledged, by what ended their wait: the copies were gone (clean), or everybody knew (time)."}, []string{"end"}),
 	}
+	for _, end := range []string{"clean", "time"} {
+		m.waits.WithLabelValues(end) // from 0, so that the first one is seen as an increase
+	}
 	reg.MustRegister(m.cleaned, m.failed, m.waits)
 	return m
 }

@@ -51,8 +51,10 @@ func newHealthMetrics(reg prometheus.Registerer) *healthMetrics {
 		votes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ringside_cache_server_votes",
 			Help: "Sidecars that vote against a cache server."}, label),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "ringside_cache_probe_seconds",
-			Help:    "Duration of this sidecar's probes of a cache server, failed ones included.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .4}}, label),
+			Help:                        "Duration of this sidecar's probes of a cache server, failed ones included.",
+			Buckets:                     []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .4},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}, label),
 	}
 	reg.MustRegister(m.up, m.votes, m.seconds)
 	return m

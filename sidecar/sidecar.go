@@ -68,11 +68,12 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	warnOfSolitude(cfg, log)
 	boot := make([]byte, 20)
 	_, _ = rand.Read(boot) // never fails
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s := &Sidecar{
 		cfg: cfg, log: log, access: access, topology: &topology.Holder{}, feed: newFeed(), bootID: hex.EncodeToString(boot[:8]), ready: make(chan struct{}),
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registerIdentity(registry, version, s.epoch)
 	if cfg.Catalog.DSN != "" {
 		s.catalog = &catalogLink{dsn: string(cfg.Catalog.DSN), log: log}
 	}

@@ -48,7 +48,9 @@ func newVerifyMetrics(reg prometheus.Registerer) *verifyMetrics {
 		stale: prometheus.NewCounter(prometheus.CounterOpts{Name: "ringside_stale_reads_total",
 			Help: "Cached rows that were found to be stale, and would have been read."}),
 		age: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ringside_staleness_seconds",
-			Help: "Age of stale cached rows when they were found, since they were cached.", Buckets: []float64{1, 2, 5, 10, 30, 60, 300, 600, 3600, 86400}}),
+			Help: "Age of stale cached rows when they were found, since they were cached.", Buckets: []float64{1, 2, 5, 10, 30, 60, 300, 600, 3600, 86400},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}),
 	}
 	reg.MustRegister(m.verified, m.stale, m.age)
 	return m

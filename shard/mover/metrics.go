@@ -1,6 +1,10 @@
 package mover
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 type metrics struct {
 	rows, bytes, throttled prometheus.Counter
@@ -17,8 +21,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ringside_move_cutovers_total", Help: "Attempts at a cut-over, by how they ended."},
 			[]string{"outcome"}),
 		blocked: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ringside_move_blocked_seconds", Help: "For how long a cut-over that was committed took no writes.",
-			Buckets: []float64{.01, .025, .05, .1, .15, .2, .25, .5, 1, 2.5}}),
+			Buckets:                     []float64{.01, .025, .05, .1, .15, .2, .25, .5, 1, 2.5},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}),
 		driving: prometheus.NewGauge(prometheus.GaugeOpts{Name: "ringside_move_driving", Help: "Whether this sidecar drives the moves: 1 or 0."}),
+	}
+	for _, outcome := range []string{"committed", "put off"} {
+		m.attempts.WithLabelValues(outcome) // from 0, so that the first one is seen as an increase
 	}
 	reg.MustRegister(m.rows, m.bytes, m.throttled, m.attempts, m.blocked, m.driving)
 	return m

@@ -22,14 +22,16 @@ func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
 	m := &metrics{
 		pools: pools,
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "ringside_shard_operation_seconds",
-			Help:    "Time from admission to the shard's answer, by operation.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+			Name:                        "ringside_shard_operation_seconds",
+			Help:                        "Time from admission to the shard's answer, by operation.",
+			Buckets:                     prometheus.ExponentialBuckets(0.0005, 2, 14),
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"shard", "op"}),
 		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "ringside_shard_load_keys",
-			Help:    "Rows asked for by one statement: loads that wait at the same time share one.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+			Name:                        "ringside_shard_load_keys",
+			Help:                        "Rows asked for by one statement: loads that wait at the same time share one.",
+			Buckets:                     prometheus.ExponentialBuckets(1, 2, 11),
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"shard"}),
 		limit:   desc("sessions_limit", "Sessions that this sidecar may hold."),
 		inUse:   desc("sessions_in_use", "Sessions in use by requests."),
