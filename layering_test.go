@@ -53,12 +53,13 @@ func floors() map[string]place {
 		"sidecar/handover": {2, []string{"ring", "sidecar/topology", "cache"}, "it carries plain keys between cache servers and knows no client, no row and no shard"},
 		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology"}, narrow},
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
-		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "internal/localcluster", "ring/simulate"}, serving...), "nothing imports a program"},
-		"loadtest":         {4, []string{"ring", "resp", "internal/childproc", "loadtest/gauge"}, "it looks from outside: it must be able to test another build, and must not share our mistakes"},
-		"loadtest/sidebyside": {4, []string{"resp", "internal/localcluster", "internal/childproc", "internal/realredis", "loadtest/gauge"},
+		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "loadtest/page", "internal/localcluster", "ring/simulate"}, serving...), "nothing imports a program"},
+		"loadtest":         {4, []string{"ring", "resp", "internal/childproc", "internal/realredis", "internal/twemproxy", "loadtest/gauge"}, "it looks from outside: it must be able to test another build, and must not share our mistakes"},
+		"loadtest/sidebyside": {4, []string{"resp", "internal/localcluster", "internal/childproc", "internal/realredis", "internal/twemproxy", "loadtest/gauge"},
 			"it compares programs over the wire: it must be able to measure any build of them"},
 		"loadtest/rowcost": {4, []string{"resp", "internal/localcluster", "internal/realpg", "loadtest/gauge"},
 			"it asks the program and PostgreSQL from outside: it must be able to measure any build"},
+		"loadtest/page":  {beside, []string{"loadtest"}, "it draws what was measured, and measures nothing"},
 		"loadtest/gauge": {beside, []string{"resp"}, "it measures from outside: it must not share our mistakes"},
 		"examples/...":   {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
 		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology", "internal/failpoint"},
@@ -69,6 +70,7 @@ func floors() map[string]place {
 		"internal/localcluster": {beside, []string{"internal/childproc", "internal/realredis", "internal/realpg"},
 			"it runs the program from outside, as an operator would"},
 		"internal/childproc": {beside, nil, "it runs programs and knows none of them"},
+		"internal/twemproxy": {beside, []string{"internal/childproc"}, "it runs what ringside is compared with"},
 		"internal/realredis": {beside, []string{"internal/childproc"}, "it must not use what the tests that use it check"},
 		"internal/realpg":    {beside, []string{"internal/childproc"}, "it must not use what the tests that use it check"},
 	}
@@ -88,7 +90,7 @@ func outsides() []outside {
 		"cmd/...", "loadtest", "loadtest/...", "examples/...",
 	}
 	return []outside{
-		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster", "loadtest/rowcost"}, true,
+		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster", "loadtest", "loadtest/rowcost"}, true,
 			"PostgreSQL is spoken where rows, catalog, changes and moves are; others use those packages"},
 		{[]string{"github.com/hashicorp/memberlist/..."}, []string{"membership"}, false, "gossip stays behind membership"},
 		{[]string{"github.com/redis/go-redis/v9/..."}, []string{"cache", "sidecar/handover", "loadtest", "loadtest/...", "examples/..."}, true,

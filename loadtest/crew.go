@@ -13,9 +13,9 @@ import (
 // Client is a client of something that does not take requests in a pipeline. It is used by one goroutine.
 type Client interface {
 	// Read returns the value of a key, and whether it was found; hit: without a shard.
-	Read(ctx context.Context, key string) (value []byte, found, hit bool, err error)
+	Read(ctx context.Context, id uint32) (value []byte, found, hit bool, err error)
 	// Write returns when the write is acknowledged.
-	Write(ctx context.Context, key string, version int64, filling string) error
+	Write(ctx context.Context, id uint32, version int64, filling string) error
 	Close()
 }
 
@@ -33,8 +33,12 @@ type crew struct {
 const backlog = 1 << 16
 
 func newCrew(ctx context.Context, r *run, target Target) (*crew, error) {
-	c := &crew{run: r, name: target.Name, random: rand.New(rand.NewPCG(r.plan.Seed, 0)), late: newHistogram(fineDigits), rec: newRecorder()}
-	for i := range r.plan.Connections {
+	c := &crew{run: r, name: target.Name, random: rand.New(rand.NewPCG(r.plan.Seed, 0)), late: newHistogram(fineDigits), rec: newRecorder(r.plan)}
+	n := r.plan.Connections
+	if target.MostClients > 0 {
+		n = min(n, target.MostClients)
+	}
+	for i := range n {
 		client, err := target.Client(ctx, i)
 		if err != nil {
 			c.close()
@@ -98,15 +102,14 @@ func (c *crew) do(ctx context.Context, client Client, d *drawer, due time.Durati
 	ctx, cancel := context.WithTimeout(ctx, c.run.plan.Timeout-o.took)
 	defer cancel()
 	q := d.request(due)
-	key := c.run.keys.Name(q.key)
 	var err error
 	if o.write = q.write; q.write {
-		err = client.Write(ctx, key, q.version, c.run.values.fill(d.random))
+		err = client.Write(ctx, q.key, q.version, c.run.values.fill(d.random))
 		c.run.ledger.endWrite(q.key, q.version, err == nil)
 	} else {
 		var value []byte
 		var found bool
-		value, found, o.hit, err = client.Read(ctx, key)
+		value, found, o.hit, err = client.Read(ctx, q.key)
 		if err == nil {
 			c.run.ledger.endRead(q, c.run.values.versionOf(value), found, c.name)
 		}

@@ -137,7 +137,7 @@ func (k *keeper) result(took time.Duration) *Result {
 	}
 	r := &Result{
 		Name: k.target.Name, Errors: map[string]uint64{}, HitRatio: -1, ShardReads: -1, HitsFrom: k.target.HitsFrom,
-		ShardReadsFrom: k.target.ShardReadsFrom, Seconds: k.ended,
+		ShardReadsFrom: k.target.ShardReadsFrom, Notes: k.target.Notes, Seconds: k.ended,
 	}
 	reads, writes := newHistogram(fineDigits), newHistogram(fineDigits)
 	var hits, misses, shardReads uint64

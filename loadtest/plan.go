@@ -39,6 +39,13 @@ func DefaultPlan() Plan {
 	}
 }
 
+// ExercisePlan is that of the known exercise: a cache server is added while all rows, which are cached, are read alike.
+func ExercisePlan() Plan {
+	p := DefaultPlan()
+	p.Duration, p.Keys, p.Zipf, p.Reads, p.Warm = time.Minute, 20_000, 0, 1, true
+	return p
+}
+
 // The limits of a plan.
 const (
 	maxRate        = 1_000_000

@@ -26,7 +26,7 @@ func put(h *hdrhistogram.Histogram, d time.Duration) {
 // merge adds b to a. Both have the same range, so nothing is dropped.
 func merge(a, b *hdrhistogram.Histogram) { a.Merge(b) }
 
-// second is what became of the requests that were due in one second.
+// second is what became of the requests that were due in one second; hits, misses and reads of shards count when they are known, as servers count.
 type second struct {
 	requests, hits, misses, shardReads uint64
 	errors                             map[string]uint64
@@ -50,6 +50,7 @@ func (s *second) add(o *second) {
 
 // recorder counts what becomes of requests. Each worker has one, which its connections share.
 type recorder struct {
+	last          int        // second of the plan: what is known later counts in it
 	mu            sync.Mutex // guards the following
 	seconds       map[int]*second
 	sent          sums
@@ -59,8 +60,8 @@ type recorder struct {
 // sums of all seconds.
 type sums struct{ reads, writes, hits, misses, shardReads uint64 }
 
-func newRecorder() *recorder {
-	return &recorder{seconds: map[int]*second{}, reads: newHistogram(fineDigits), writes: newHistogram(fineDigits)}
+func newRecorder(p Plan) *recorder {
+	return &recorder{last: int((p.Duration - 1) / time.Second), seconds: map[int]*second{}, reads: newHistogram(fineDigits), writes: newHistogram(fineDigits)}
 }
 
 // outcome of one request.
@@ -75,14 +76,20 @@ type outcome struct {
 	shardReads uint64
 }
 
-// add counts; mu must be held.
-func (r *recorder) add(o outcome) {
-	n := int(o.due / time.Second)
+// at returns a second; mu must be held.
+func (r *recorder) at(t time.Duration) *second {
+	n := min(int(t/time.Second), r.last)
 	s := r.seconds[n]
 	if s == nil {
 		s = newSecond()
 		r.seconds[n] = s
 	}
+	return s
+}
+
+// add counts; mu must be held.
+func (r *recorder) add(o outcome) {
+	s := r.at(o.due)
 	s.requests++
 	all := r.reads
 	if o.write {
@@ -91,14 +98,15 @@ func (r *recorder) add(o outcome) {
 	} else {
 		r.sent.reads++
 	}
-	s.shardReads += o.shardReads
-	r.sent.shardReads += o.shardReads
 	if o.counted && !o.write && o.failed == "" {
+		known := r.at(o.due + o.took)
+		known.shardReads += o.shardReads
+		r.sent.shardReads += o.shardReads
 		if o.hit {
-			s.hits++
+			known.hits++
 			r.sent.hits++
 		} else {
-			s.misses++
+			known.misses++
 			r.sent.misses++
 		}
 	}

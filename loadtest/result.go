@@ -32,6 +32,18 @@ func (r *Report) Violations() uint64 {
 	return n
 }
 
+// Undone is the first event that could not be carried out; empty if there is none.
+func (r *Report) Undone() string {
+	for _, x := range r.Results {
+		for _, e := range x.Events {
+			if e.Error != "" {
+				return fmt.Sprintf("%s: event %s", x.Name, e)
+			}
+		}
+	}
+	return ""
+}
+
 // Result is what one target made of the load.
 type Result struct {
 	Name     string            `json:"name"`
@@ -53,6 +65,7 @@ type Result struct {
 	TargetMicros   float64      `json:"target_cpu_us_per_request"` // processor time of the target's own processes; 0: not known
 	Check          Check        `json:"check"`
 	Generator      Cost         `json:"generator"`
+	Notes          []string     `json:"notes,omitempty"`
 	Events         []Occurrence `json:"events"`
 	Seconds        []Second     `json:"seconds"`
 }

@@ -19,15 +19,18 @@ type Target struct {
 	Addrs    []string // host:port; connections are spread over them evenly
 	Password string
 	// Client makes the i-th client of something else than Addrs. Each is used by one goroutine.
-	Client func(ctx context.Context, i int) (Client, error)
+	Client      func(ctx context.Context, i int) (Client, error)
+	MostClients int // 0: as many as the plan has connections
 	// Warm prepares the keys, for instance so that the cache holds them. Nil: nothing.
-	Warm func(ctx context.Context) error
+	Warm   func(ctx context.Context) error
+	Always bool // whatever the plan says of it
 	// Sample asks for counts that only rise, once a second. Nil: what the answers say is counted.
 	Sample func(ctx context.Context) Counts
 	// CountFound counts a value as a hit and its absence as a miss.
 	CountFound bool
 	// HitsFrom and ShardReadsFrom say where the figures come from; "": there are none.
 	HitsFrom, ShardReadsFrom string
+	Notes                    []string // for the report
 	// ProcessorTime is what the target's own processes have used so far. Nil: unknown.
 	ProcessorTime func() (time.Duration, bool)
 }
@@ -76,7 +79,7 @@ func Run(ctx context.Context, target Target, plan Plan, events []Event, say func
 		plan: plan, keys: keys, distribution: newDistribution(plan.Keys, plan.Zipf), values: newValues(plan, keys), ledger: newLedger(keys, time.Now()),
 		countFound: target.CountFound, began: time.Now(),
 	}
-	if target.Warm != nil && plan.Warm {
+	if target.Warm != nil && (plan.Warm || target.Always) {
 		if err := target.Warm(ctx); err != nil {
 			return nil, fmt.Errorf("warming %s: %w", target.Name, err)
 		}
@@ -206,7 +209,7 @@ func newFleet(ctx context.Context, r *run, target Target) (*fleet, error) {
 	for i := range n {
 		random := rand.New(rand.NewPCG(r.plan.Seed, uint64(i)))
 		f.workers = append(f.workers, &worker{
-			drawer: drawer{r, random}, lag: newHistogram(fineDigits), rec: newRecorder(),
+			drawer: drawer{r, random}, lag: newHistogram(fineDigits), rec: newRecorder(r.plan),
 			arrivals: newArrivals(r.plan.schedule(), n, i, r.plan.Poisson, random),
 		})
 	}

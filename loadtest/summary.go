@@ -141,6 +141,9 @@ func (x *Result) details(b *strings.Builder) {
 	for _, e := range x.Events {
 		fmt.Fprintf(b, "  event       %s\n", e)
 	}
+	for _, n := range x.Notes {
+		fmt.Fprintf(b, "  note        %s\n", n)
+	}
 	for _, source := range [][2]string{{"hits", x.HitsFrom}, {"shard reads", x.ShardReadsFrom}} {
 		if source[1] != "" {
 			fmt.Fprintf(b, "  %-11s from %s\n", source[0], source[1])

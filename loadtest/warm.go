@@ -28,11 +28,15 @@ func readAll(ctx context.Context, addrs []string, password string, plan Plan) er
 		}
 		for i, e := range v.Elems {
 			if e.Null {
-				return fmt.Errorf("there is no %s: the load needs rows 1 to %d (fewer with --keys)", names[i], plan.Keys)
+				return noRow(plan, names[i])
 			}
 		}
 		return nil
 	})
+}
+
+func noRow(plan Plan, name string) error {
+	return fmt.Errorf("there is no %s: the load needs rows 1 to %d (fewer with --keys)", name, plan.Keys)
 }
 
 // fill writes a value of no version under every key.

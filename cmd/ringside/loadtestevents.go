@@ -14,9 +14,16 @@ import (
 	"ringside/loadtest"
 )
 
-// steps are those of the scenario file.
-func (c *loadtestCmd) steps() ([]loadtest.Step, error) {
-	if c.Scenario == "" {
+// steps are those of the scenario file, or of the exercise.
+func (c *loadtestCmd) steps(cluster loaded, plan loadtest.Plan) ([]loadtest.Step, error) {
+	switch {
+	case c.Exercise && c.Scenario != "":
+		return nil, errors.New("--exercise has its own event: leave --scenario out")
+	case c.Exercise && len(cluster.demo.Spares) == 0:
+		return nil, errors.New("--exercise needs --demo, whose spare cache server it adds")
+	case c.Exercise:
+		return []loadtest.Step{{At: plan.Duration / 3, Words: []string{"cache", "add", cluster.demo.Spares[0].Name}}}, nil
+	case c.Scenario == "":
 		return nil, nil
 	}
 	text, err := os.ReadFile(c.Scenario)
@@ -113,6 +120,21 @@ func (l *loaded) command(ctx context.Context, args []string) error {
 		return err
 	}
 	return command.Run(ctx, env)
+}
+
+// tidyLimit bounds how long it takes to give the demo back as it was.
+const tidyLimit = 2 * time.Minute
+
+// tidy takes the spare server away again, so that the exercise can be repeated.
+func (l *loaded) tidy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tidyLimit)
+	defer cancel()
+	for _, verb := range []string{"drain", "remove"} {
+		if err := l.command(ctx, []string{"cache", verb, l.demo.Spares[0].Name, "--wait"}); err != nil {
+			return fmt.Errorf("taking %s away again: %w", l.demo.Spares[0].Name, err)
+		}
+	}
+	return nil
 }
 
 // signal sends a signal to a process of the demo.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 
 	"ringside/internal/childproc"
 	"ringside/internal/realredis"
+	"ringside/internal/twemproxy"
 	"ringside/loadtest/gauge"
 )
 
@@ -121,32 +121,15 @@ func (r *rig) startRingside(ctx context.Context, name, program string, servers [
 	return r.start(ctx, name, ports[0], childproc.Options{Path: program, Args: []string{"serve", "-c", file}})
 }
 
-// startTwemproxy starts nutcracker, with the same servers. auto_eject_hosts is off: a server that is late must cost a proxy its time,
-// not a part of its keys.
+// startTwemproxy starts nutcracker, with the same servers.
 func (r *rig) startTwemproxy(ctx context.Context) (*proxy, error) {
-	program, err := exec.LookPath("nutcracker")
-	if err != nil {
-		if program, err = exec.LookPath("/usr/sbin/nutcracker"); err != nil {
-			return nil, fmt.Errorf("twemproxy is not installed (run scripts/setup bench): %w", err)
-		}
-	}
-	ports, err := freePorts(2)
+	s, err := twemproxy.Start(ctx, twemproxy.Options{Servers: r.addrs(), Dir: r.dir, MbufSize: r.o.MbufSize})
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("all:\n  listen: %s\n  hash: murmur\n  distribution: ketama\n  redis: true\n  auto_eject_hosts: false\n  backlog: 4096\n  servers:\n", ports[0])
-	for i, s := range r.servers {
-		text += fmt.Sprintf("   - %s:1 c%d\n", s.Addr(), i+1)
-	}
-	file := filepath.Join(r.dir, fmt.Sprintf("nutcracker%d.yml", len(r.proxies)))
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	_, statistics, _ := net.SplitHostPort(ports[1])
-	return r.start(ctx, "twemproxy", ports[0], childproc.Options{Path: program, Args: []string{
-		"-c", file, "-m", strconv.Itoa(r.o.MbufSize), "-a", "127.0.0.1", "-s", statistics,
-		"-o", "/dev/stderr", "-p", filepath.Join(r.dir, fmt.Sprintf("nutcracker%d.pid", len(r.proxies))),
-	}})
+	p := &proxy{name: "twemproxy", addr: s.Addr, proc: s.Process}
+	r.proxies = append(r.proxies, p)
+	return p, nil
 }
 
 // startLimit bounds the start of a proxy.
