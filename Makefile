@@ -25,7 +25,7 @@ demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' 
 	@exec bin/ringside demo $(ARGS)
 
 test: ## all tests, most of them with the race detector; TESTFLAGS='-run X' and so on
-	@scripts/setup race clients bench metrics
+	@scripts/setup race clients bench metrics page
 	@GO='$(GO)' TIMEOUT='$(TIMEOUT)' scripts/test $(TESTFLAGS)
 
 vet: # both systems: what the other one builds must compile here too

@@ -31,8 +31,8 @@
 // two of them is on a higher floor and declares the interface that it wants. The packages of floor 0, but for the event loop, are
 // pure: values in, values out, no socket, no clock, no file.
 //
-// Beside the floors, internal/realredis and internal/realpg run real servers for tests and for the demo, on top of
-// internal/childproc, and internal/localcluster runs a whole cluster. No package that serves imports them.
+// Beside the floors, internal/realredis and internal/realpg run real servers for tests and for the demo, and internal/realbrowser a browser, on top of
+// internal/childproc; internal/localcluster runs a whole cluster. No package that serves imports them.
 //
 // layering_test.go has the same in a table, with the reason for each rule, and fails where an import breaks it or where a package
 // is missing from it.

@@ -69,6 +69,8 @@ func floors() map[string]place {
 		"systemtest/history": {beside, nil, "it must not share the mistakes of what it judges"},
 		"internal/localcluster": {beside, []string{"internal/childproc", "internal/realredis", "internal/realpg"},
 			"it runs the program from outside, as an operator would"},
+		"internal/realbrowser": {beside, []string{"internal/childproc"},
+			"it looks at pages from outside, as people do"},
 		"internal/childproc": {beside, nil, "it runs programs and knows none of them"},
 		"internal/twemproxy": {beside, []string{"internal/childproc"}, "it runs what ringside is compared with"},
 		"internal/realredis": {beside, []string{"internal/childproc"}, "it must not use what the tests that use it check"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -24,6 +25,8 @@ type Options struct {
 	Dir  string   // working directory; "": that of this process
 	Env  []string // nil: that of this process
 	Log  io.Writer
+	// Files are further ones that the child inherits, as descriptors 3 and up. They stay open here: close them once it runs.
+	Files []*os.File
 	// Credential runs the child as another user; only root may set it.
 	Credential *syscall.Credential
 	// DeathSignal is what the child gets when this program dies (Linux). 0: SIGKILL.
@@ -45,7 +48,7 @@ func Start(o Options) (*Process, error) {
 	cmd := exec.Command(o.Path, o.Args...)
 	cmd.Dir, cmd.Env = o.Dir, o.Env
 	cmd.Stdout, cmd.Stderr = p.output, p.output
-	cmd.WaitDelay = outputGrace
+	cmd.WaitDelay, cmd.ExtraFiles = outputGrace, o.Files
 	death := o.DeathSignal
 	if death == 0 {
 		death = syscall.SIGKILL

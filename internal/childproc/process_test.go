@@ -2,7 +2,9 @@ package childproc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -67,6 +69,24 @@ func TestErrCarriesTheLastOutput(t *testing.T) {
 	err := p.Err()
 	if err == nil || !strings.Contains(err.Error(), "the reason") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+func TestFilesAreInherited(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	p, err := Start(Options{Path: "sh", Args: []string{"-c", "echo hello >&3"}, Files: []*os.File{out}})
+	if err := errors.Join(err, out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(in); string(got) != "hello\n" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if err := p.Err(); err != nil {
+		t.Error(err)
 	}
 }
 
