@@ -41,6 +41,12 @@ func (s *Sidecar) progress() admin.Progress {
 	return p
 }
 
+// counts is what /history follows.
+func (s *Sidecar) counts() admin.Counts {
+	c := s.proxy.Counts()
+	return admin.Counts{Requests: c.Requests, Errors: c.Errors, Hits: c.RowHits, Misses: c.RowMisses}
+}
+
 func handovers(all []handover.Progress) []admin.HandoverProgress {
 	out := make([]admin.HandoverProgress, len(all))
 	for i, h := range all {

@@ -129,7 +129,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, err
 	}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token), Pprof: cfg.Admin.Pprof}, admin.Deps{
-		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Ready: s.isReady,
+		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Counts: s.counts, Ready: s.isReady,
 		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify, Shards: s.shards.functions(),
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
 	})

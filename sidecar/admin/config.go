@@ -40,7 +40,8 @@ type Deps struct {
 	Keyspaces     *keyspace.Set
 	Members       func() []Member
 	Pools         func() []Pool
-	Ready         func() error // nil: clients are answered; else why not
+	Counts        func() Counts // may take a second
+	Ready         func() error  // nil: clients are answered; else why not
 	// Change does what an operator asks for, within ctx, and returns once it is committed. Its error is a *BadChangeError, a
 	// *topology.Refusal, or says why it could not be done now.
 	Change   func(ctx context.Context, c Change) (Changed, error)
@@ -55,9 +56,9 @@ type Deps struct {
 }
 
 func (d Deps) validate() error {
-	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Ready == nil || d.Change == nil || d.Progress == nil ||
+	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Counts == nil || d.Ready == nil || d.Change == nil || d.Progress == nil ||
 		d.Invalidation == nil || d.Verify == nil || !d.Shards.complete() || d.Gatherer == nil || d.Log == nil {
-		return errors.New("admin: Topology, Keyspaces, Members, Pools, Ready, Change, Progress, Invalidation, Verify, Shards, Gatherer and Log must all be given")
+		return errors.New("admin: Topology, Keyspaces, Members, Pools, Counts, Ready, Change, Progress, Invalidation, Verify, Shards, Gatherer and Log must all be given")
 	}
 	return nil
 }

@@ -19,7 +19,8 @@
 // accepts that. Errors are {"error": "..."} with a fitting status.
 //
 // The page (folder web) is rendered here, whole: it can be read without scripts. Its program asks for it again, takes over the parts that have
-// changed, and draws the owners of the vnodes from /ring as JSON. Nothing is loaded from elsewhere.
+// changed, and draws the owners of the vnodes from /ring as JSON, and the last quarter of an hour from /history. Nothing is loaded from elsewhere.
+// Whoever looks costs little: what is dear (placements of previews, moves in the catalog, the owners) is made once for all who look.
 //
 // It imports ring, shard/keyspace and sidecar/topology. It must not import membership or what speaks to PostgreSQL or Redis: it is
 // given functions, so that the page can be tested, and looked at, without any of them.

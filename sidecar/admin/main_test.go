@@ -42,7 +42,7 @@ func newSetup(t testing.TB, top *topology.Topology) *setup {
 	s := &setup{cfg: Config{Listen: "127.0.0.1:0", Token: token}}
 	s.deps = Deps{
 		Name: "a1", Version: "v1.2.3", Topology: &topology.Holder{}, Keyspaces: keyspaces(t),
-		Members: func() []Member { return nil }, Pools: func() []Pool { return nil }, Ready: func() error { return nil },
+		Members: func() []Member { return nil }, Pools: func() []Pool { return nil }, Counts: func() Counts { return Counts{} }, Ready: func() error { return nil },
 		Change:   func(context.Context, Change) (Changed, error) { return Changed{}, errors.New("unexpected") },
 		Progress: func() Progress { return Progress{} }, Invalidation: func() Invalidation { return Invalidation{} },
 		Verify:   func(context.Context, int) Verification { return Verification{} },

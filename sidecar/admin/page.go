@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -23,10 +25,11 @@ type page struct {
 	style    template.CSS
 	script   template.JS
 	policy   string // Content-Security-Policy
+	build    string // of the page as a whole: one that is open looks whether it is still the same
 }
 
 func newPage() (*page, error) {
-	t, err := template.New("page").Funcs(template.FuncMap{"grouped": grouped, "percent": percent}).ParseFS(web, "web/*.gohtml")
+	t, err := template.New("page").Funcs(template.FuncMap{"grouped": grouped, "percent": percent, "remaining": remaining}).ParseFS(web, "web/*.gohtml")
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
@@ -34,20 +37,25 @@ func newPage() (*page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
-	// One after the other: draw.js defines what page.js uses.
+	// One after the other: the first define what page.js uses.
 	var script []byte
-	for _, name := range []string{"web/draw.js", "web/page.js"} {
+	for _, name := range []string{"web/draw.js", "web/chart.js", "web/page.js"} {
 		part, err := web.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("page: %w", err)
 		}
 		script = append(script, part...)
 	}
+	markup, err := web.ReadFile("web/ring.gohtml")
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	build := sha256.Sum256(slices.Concat(style, script, markup))
 	policy := []string{
 		"default-src 'none'", "style-src " + hashSource(style), "script-src " + hashSource(script), "connect-src 'self'", "img-src data:",
 		"form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
 	}
-	return &page{template: t, style: template.CSS(style), script: template.JS(script), policy: strings.Join(policy, "; ")}, nil
+	return &page{template: t, style: template.CSS(style), script: template.JS(script), policy: strings.Join(policy, "; "), build: hex.EncodeToString(build[:6])}, nil
 }
 
 // hashSource is how a Content-Security-Policy names an inline text.
@@ -62,21 +70,27 @@ type pageData struct {
 	Name   string
 	Style  template.CSS
 	Script template.JS
+	Build  string
 }
 
 // servePage is /ring for people. The program on it asks for the same page again and again and takes over what has changed, so everything on
-// it is rendered here, and it can be read without the program as well. With ?key= it also shows where that key lives.
+// it is rendered here, and it can be read without the program as well. With ?key= it also shows where that key lives, and with ?change=&fleet=&name=&weight= what such a change would move.
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
-	data := pageData{Name: s.deps.Name, Style: s.page.style, Script: s.page.script}
+	data := pageData{Name: s.deps.Name, Style: s.page.style, Script: s.page.script, Build: s.page.build}
 	name := "starting.gohtml"
 	if t := s.deps.Topology.Current(); t != nil {
 		answer, _ := s.rings.documents(t)
 		v := newView(t, s.deps.Members(), s.deps.Pools(), s.deps.Ready())
-		v.Change = s.deps.Progress().Summary
+		progress := s.deps.Progress()
+		v.Change = progress.Summary
+		parts, err := s.watchedMoves(r.Context())
+		v.Moving = newMoving(progress, parts, err)
 		v.Version, v.RingTag, v.Keyspaces = s.deps.Version, answer.etag, s.deps.Keyspaces.Keyspaces()
-		if query := r.URL.Query(); query.Has("key") {
+		query := r.URL.Query()
+		if query.Has("key") {
 			v.Lookup = lookUp(t, s.deps.Keyspaces, query.Get("key"))
 		}
+		v.Proposal = s.proposal(r.Context(), t, query)
 		data.view, name = v, "ring.gohtml"
 	}
 	var out bytes.Buffer

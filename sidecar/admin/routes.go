@@ -23,6 +23,8 @@ func (s *Server) newRoutes() routes {
 		"/":             http.RedirectHandler("/ring", http.StatusFound),
 		"/ring":         http.HandlerFunc(s.serveRing),
 		"/ring/lookup":  http.HandlerFunc(s.serveLookup),
+		"/ring/preview": http.HandlerFunc(s.servePreview),
+		"/history":      http.HandlerFunc(s.serveHistory),
 		"/topology":     http.HandlerFunc(s.serveTopology),
 		"/members":      http.HandlerFunc(s.serveMembers),
 		"/pools":        http.HandlerFunc(s.servePools),

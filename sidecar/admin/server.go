@@ -36,6 +36,9 @@ type Server struct {
 	page   *page
 	rings  ringCache
 
+	recorder  recorder
+	previews  previews
+	moves     moveWatch
 	verifying atomic.Bool // one verification at a time
 
 	ready chan struct{}
@@ -51,7 +54,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	s := &Server{cfg: cfg, deps: deps, log: deps.Log.With("component", "admin"), page: p, ready: make(chan struct{})}
+	s := &Server{cfg: cfg, deps: deps, log: deps.Log.With("component", "admin"), page: p, ready: make(chan struct{}), previews: newPreviews()}
 	s.routes, s.verbs, s.orders = s.newRoutes(), verbs(), s.newOrders()
 	return s, nil
 }
@@ -94,6 +97,11 @@ func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(&boundedListener{Listener: l, slots: make(chan struct{}, maxConns)}) }()
 	close(s.ready)
+	recording, stop := context.WithCancel(ctx)
+	var recorder sync.WaitGroup
+	recorder.Go(func() { s.record(recording) })
+	defer recorder.Wait()
+	defer stop()
 	select {
 	case err := <-served:
 		return fmt.Errorf("admin: %w", err)

@@ -29,6 +29,8 @@ type view struct {
 	Pools     []Pool
 	Keyspaces []*keyspace.Keyspace
 	Lookup    *lookupRow // nil: no key was asked for
+	Moving    *moving
+	Proposal  proposalForm
 }
 
 // serverRow is one cache server or shard in its table, which is the legend of the ring too.
@@ -200,6 +202,19 @@ func grouped(n any) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// remaining writes a time that something takes yet, in seconds; below 0: not known.
+func remaining(seconds float64) string {
+	switch {
+	case seconds < 0:
+		return ""
+	case seconds < 100:
+		return fmt.Sprintf("%.0f s", seconds)
+	case seconds < 100*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	}
+	return fmt.Sprintf("%.1f h", seconds/3600)
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }

@@ -1,36 +1,45 @@
-
-// Keeps the page fresh. The sidecar renders all of it; this program asks for it every two seconds, takes over the parts that have changed,
-// and fetches the owners of the vnodes only when they are others.
+// Keeps the page fresh. The sidecar renders all of it but the drawings; this program asks for it every two seconds, takes over the parts that have changed, and
+// fetches the owners of the vnodes only when they are others, and what was in the last quarter of an hour every five seconds.
 (() => {
-  const EVERY = 2000, PATIENCE = 8000; // milliseconds
+  const EVERY = 2000, RARELY = 30000, HISTORY = 5000, PATIENCE = 8000; // milliseconds
   const $ = (selector) => document.querySelector(selector);
-  const figure = $("#ring"), drawing = new Drawing(figure), input = $("#key"), status = $("#status");
-  const tip = figure.querySelector(".tip"), centre = figure.querySelector(".centre");
-  const live = [...document.querySelectorAll("[data-live]")];
+  const figure = $("#ring"), drawing = new Drawing(figure), status = $("#status"), past = $("#history");
+  const tip = figure.querySelector(".tip"), centre = figure.querySelector(".centre"), release = $("#release");
+  const live = [...document.querySelectorAll("[data-live]")], title = document.title, build = document.documentElement.dataset.build;
   const rendered = new Map(live.map((e) => [e.dataset.live, e.innerHTML])); // as the sidecar sent it
-  let drawn = "", epoch = $("[data-epoch]").dataset.epoch, failing = false, timer, running = false, again = false;
+  let drawn = "", epoch = $("[data-epoch]").dataset.epoch, timer, running = false, again = false;
+  let page = { url: "", tag: "" }, outlook = ""; // what was taken over last
+  let history = null, historyTag = "", historyAt = 0;
+  let failures = 0, fresh = new Date(); // when the sidecar answered last
 
   function say(text, bad) {
     if (status.textContent !== text) status.textContent = text;
     status.classList.toggle("bad", Boolean(bad));
   }
 
-  async function get(url, accept) {
-    const response = await fetch(url, { headers: { Accept: accept }, signal: AbortSignal.timeout(PATIENCE) });
+  // get asks the sidecar; null: nothing has changed since tag.
+  async function get(url, accept, tag) {
+    const headers = { Accept: accept };
+    if (tag) headers["If-None-Match"] = tag;
+    const response = await fetch(url, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+    if (response.status === 304) return null;
     if (!response.ok) throw new Error(`the sidecar answers ${response.status}`);
     return response;
   }
 
   // adopt takes over what has changed, part by part, so that the focus, what is selected and what a screen reader is at stay where they are.
-  function adopt(fresh) {
+  function adopt(other) {
+    if (other.documentElement.dataset.build !== build) return window.location.reload(); // a sidecar of another version
     for (const e of live) {
-      const other = fresh.querySelector(`[data-live="${e.dataset.live}"]`);
-      if (!other) continue;
-      for (const name of ["tag", "epoch"]) if (other.dataset[name]) e.dataset[name] = other.dataset[name];
-      if (rendered.get(e.dataset.live) === other.innerHTML) continue;
-      rendered.set(e.dataset.live, other.innerHTML);
+      const part = other.querySelector(`[data-live="${e.dataset.live}"]`);
+      if (!part) continue;
+      for (const name of ["tag", "epoch"]) if (part.dataset[name]) e.dataset[name] = part.dataset[name];
+      if (rendered.get(e.dataset.live) === part.innerHTML) continue;
+      rendered.set(e.dataset.live, part.innerHTML);
       const focused = e.contains(document.activeElement) ? document.activeElement.closest("[data-pick]") : null;
-      e.replaceChildren(...other.childNodes);
+      const scrolled = [e.scrollTop, e.scrollLeft];
+      e.replaceChildren(...part.childNodes);
+      [e.scrollTop, e.scrollLeft] = scrolled;
       dress(e);
       if (focused) {
         const same = [...e.querySelectorAll("[data-pick]")].find((p) => p.dataset.pick === focused.dataset.pick && p.dataset.name === focused.dataset.name);
@@ -48,6 +57,7 @@
         button = document.createElement("button");
         button.type = "button";
         button.className = "pick";
+        button.title = name;
         const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
         swatch.setAttribute("class", "swatch");
         swatch.setAttribute("aria-hidden", "true");
@@ -63,6 +73,8 @@
   function pick(fleet, name) {
     const chosen = drawing.picked;
     drawing.picked = chosen && chosen.fleet === fleet && chosen.name === name ? null : { fleet, name };
+    release.hidden = !drawing.picked;
+    release.textContent = drawing.picked ? `Only ${name} is shown: show all` : "";
     drawing.paint();
     live.forEach(dress);
   }
@@ -101,40 +113,111 @@
       drawing.paint();
       live.forEach(dress);
     }
+    const wanted = $("#preview [data-query]"), now = wanted ? `${drawn} ${wanted.dataset.query}` : "";
+    if (now !== outlook) {
+      if (wanted) {
+        const answer = await (await get("/ring/preview?" + wanted.dataset.query, "application/json")).json();
+        drawing.preview(answer.fleet, answer.moving);
+      } else {
+        drawing.preview(null, null);
+      }
+      outlook = now;
+    }
     point();
   }
 
+  async function remember() {
+    if (Date.now() - historyAt < HISTORY - EVERY / 2) return;
+    const response = await get("/history", "application/json", historyTag);
+    historyAt = Date.now();
+    if (!response) return;
+    historyTag = response.headers.get("ETag");
+    history = await response.json();
+    Charts.show(past, history);
+  }
+
+  // lost says that what is shown is old, and how old.
+  function lost(error) {
+    failures++;
+    document.body.classList.add("lost");
+    document.title = `not reached · ${title}`;
+    say(`The sidecar has not answered since ${fresh.toLocaleTimeString()} (${error.message}): what is shown is old. It is asked again, at least every ${RARELY / 1000} s.`, true);
+  }
+
+  function found() {
+    const now = $("[data-epoch]").dataset.epoch, at = new Date();
+    if (now !== epoch) say(`The ring has changed: epoch ${now} has replaced epoch ${epoch}, at ${at.toLocaleTimeString()}.`);
+    else if (failures) say(`The sidecar answers again, since ${at.toLocaleTimeString()}.`);
+    epoch = now;
+    fresh = at;
+    failures = 0;
+    document.body.classList.remove("lost");
+    document.title = title;
+  }
+
   async function refresh() {
+    clearTimeout(timer);
     if (running) { // one at a time; what was asked for meanwhile comes right after
       again = true;
       return;
     }
     running = true;
-    clearTimeout(timer);
     try {
-      const response = await get("/ring" + location.search, "text/html");
-      adopt(new DOMParser().parseFromString(await response.text(), "text/html"));
+      const url = "/ring" + window.location.search, response = await get(url, "text/html", page.url === url ? page.tag : "");
+      if (response) {
+        adopt(new DOMParser().parseFromString(await response.text(), "text/html"));
+        page = { url, tag: response.headers.get("ETag") };
+      }
       await draw();
-      const now = $("[data-epoch]").dataset.epoch;
-      if (now !== epoch) say(`The ring has changed: epoch ${now} has replaced epoch ${epoch}, at ${new Date().toLocaleTimeString()}.`);
-      else if (failing) say(`The sidecar answers again, since ${new Date().toLocaleTimeString()}.`);
-      epoch = now;
-      failing = false;
+      await remember();
+      found();
     } catch (error) {
-      if (!failing) say(`The sidecar has not answered since ${new Date().toLocaleTimeString()} (${error.message}): what is shown is old.`, true);
-      failing = true;
+      lost(error);
     }
     running = false;
     const soon = again;
     again = false;
-    timer = setTimeout(refresh, soon ? 0 : EVERY);
+    // Who cannot answer is asked less and less often, and not by all pages at once.
+    const pause = failures ? Math.min(RARELY, EVERY * 2 ** (failures - 1)) * (0.8 + 0.2 * Math.random()) : EVERY;
+    if (!document.hidden) timer = setTimeout(refresh, soon ? 0 : pause);
+  }
+
+  // ask changes some of what the page is asked for in its address, and asks. Fields with an empty value are left out.
+  function ask(fields) {
+    const query = new URLSearchParams(window.location.search);
+    for (const [name, value] of Object.entries(fields)) {
+      if (value === null) query.delete(name);
+      else query.set(name, value);
+    }
+    const text = query.toString();
+    window.history.replaceState(null, "", "/ring" + (text && "?" + text));
+    refresh();
   }
 
   $("#lookup-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    history.replaceState(null, "", input.value === "" ? "/ring" : "/ring?" + new URLSearchParams({ key: input.value }));
-    refresh();
+    const key = $("#key").value;
+    ask({ key: key === "" ? null : key });
   });
+  const proposal = $("#preview-form"), NOTHING = { change: null, fleet: null, name: null, weight: null };
+  function fit() { // the fields that the change needs, and the names that there are
+    const { change, fleet } = proposal.elements;
+    $("#weight-field").hidden = change.value === "drain";
+    proposal.elements.name.setAttribute("list", change.value === "add" ? "" : `names-${fleet.value}`);
+  }
+  proposal.addEventListener("change", fit);
+  proposal.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const { change, fleet, name, weight } = proposal.elements;
+    ask({ change: change.value, fleet: fleet.value, name: name.value.trim(), weight: change.value === "drain" ? null : weight.value });
+  });
+  proposal.addEventListener("reset", (event) => {
+    event.preventDefault();
+    proposal.elements.name.value = "";
+    ask(NOTHING);
+  });
+  fit();
+  past.querySelector("details").addEventListener("toggle", () => history && Charts.show(past, history));
 
   function under(event) {
     const box = drawing.canvas.getBoundingClientRect(), half = box.width / 2;
@@ -145,23 +228,24 @@
     tip.hidden = !hit;
     drawing.canvas.style.cursor = hit ? "pointer" : "";
     if (!hit) return;
-    tip.textContent = `${drawing.ownerOf(hit.fleet, hit.vnode) ?? "nobody"} · vnode ${hit.vnode.toLocaleString("en")}`;
+    tip.textContent = drawing.describe(hit).text;
     const box = drawing.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
     tip.style.top = `${y + 16}px`;
     tip.style.left = `${Math.max(0, Math.min(x + 12, box.width - tip.offsetWidth))}px`;
   });
   drawing.canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
   drawing.canvas.addEventListener("click", (event) => {
-    const hit = under(event);
-    const owner = hit && drawing.ownerOf(hit.fleet, hit.vnode);
-    if (owner !== null) pick(hit.fleet, owner);
+    const hit = under(event), owner = hit && drawing.describe(hit).name;
+    if (owner) pick(hit.fleet, owner);
+  });
+  release.addEventListener("click", () => pick(drawing.picked.fleet, drawing.picked.name));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && drawing.picked) pick(drawing.picked.fleet, drawing.picked.name);
   });
   new ResizeObserver(() => requestAnimationFrame(() => drawing.paint())).observe(drawing.canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawing.paint());
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) clearTimeout(timer);
-    else refresh();
-  });
+  document.addEventListener("visibilitychange", () => document.hidden ? clearTimeout(timer) : refresh());
+  window.addEventListener("online", refresh);
 
-  draw().catch(() => {}).finally(() => { timer = setTimeout(refresh, EVERY); });
+  refresh();
 })();
