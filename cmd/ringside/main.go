@@ -30,9 +30,11 @@ type cli struct {
 	Move        moveCmd        `cmd:"" help:"Move vnodes between shards while everything runs."`
 	Verify      verifyCmd      `cmd:"" help:"Compare what is cached with the shards."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
+	Top         topCmd         `cmd:"" help:"Show live what sidecars do: requests, hit ratio, latency, queues, per shard and cache server."`
 	Simulate    simulateCmd    `cmd:"" help:"Show on paper what changes of the fleet move, next to other schemes."`
 	Loadtest    loadtestCmd    `cmd:"" help:"Load a cluster, check every value that is read, and report latency, hits and errors second by second."`
 	Health      healthCmd      `cmd:"" help:"Ask a sidecar whether it is well, for probes: exit 0 or 1."`
+	Completion  completionCmd  `cmd:"" help:"Print a script by which a shell completes commands and flags."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
 
@@ -66,7 +68,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	case errors.As(err, &helped):
 		return int(helped)
 	case err != nil:
-		fmt.Fprintf(stderr, "ringside: %v\nringside: try ringside --help\n", err)
+		fmt.Fprintf(stderr, "ringside: %v\nringside: try %s --help\n", err, asFarAs(err))
 		return exitUsage
 	}
 	if err := command.Run(ctx, env); err != nil {
@@ -118,11 +120,13 @@ func (helpPrinted) Error() string { return "help was printed" }
 func parseArgs(args []string, env *environment) (_ command, err error) {
 	parser, err := kong.New(&cli{},
 		kong.Name("ringside"),
-		kong.Description("A sidecar that speaks Redis in front of Redis caches and PostgreSQL shards on one ring."),
+		kong.Description("A sidecar that speaks Redis in front of Redis caches and PostgreSQL shards on one ring. Exit codes: 0 done, 1 failed, 2 called wrongly. "+
+			"Most commands ask one sidecar: --admin HOST:PORT (default: 127.0.0.1:6381); what changes something needs RINGSIDE_TOKEN."),
 		kong.Writers(env.stdout, env.stderr),
 		// After printing the help kong wants to exit the process. It must not go on parsing, so the only way out is a panic.
 		kong.Exit(func(code int) { panic(helpPrinted(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.PostBuild(addExamples),
 	)
 	if err != nil {
 		panic("the subcommands are declared wrongly: " + err.Error())
@@ -138,6 +142,24 @@ func parseArgs(args []string, env *environment) (_ command, err error) {
 	}()
 	parsed, err := parser.Parse(negativeLast(args))
 	return command{parsed}, err
+}
+
+// asFarAs is the command whose help explains an error of the command line.
+func asFarAs(err error) string {
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || parse.Context == nil {
+		return "ringside"
+	}
+	if node := parse.Context.Selected(); node != nil {
+		return "ringside " + pathOf(node)
+	}
+	path := "ringside"
+	for _, p := range parse.Context.Path {
+		if p.Command != nil {
+			path = "ringside " + pathOf(p.Command)
+		}
+	}
+	return path
 }
 
 // negativeLast makes a negative weight an argument, where it would be taken for a flag: so it is refused for what it is.

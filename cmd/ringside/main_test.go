@@ -220,18 +220,21 @@ func TestUsage(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want string
+		help string // whose
 	}{
-		{nil, `expected one of "`},
-		{[]string{"bogus"}, "unexpected argument bogus"},
-		{[]string{"lookup"}, `expected "<key>"`},
-		{[]string{"lookup", "-1"}, "unknown flag -1"},
-		{[]string{"ring", "--json", "false"}, "unexpected argument false"},
-		{[]string{"ring", "--timeout", "10"}, `--timeout`},
-		{[]string{"ring", "--tokn", "x"}, `unknown flag --tokn, did you mean "--token"?`},
+		{nil, `expected one of "`, "ringside"},
+		{[]string{"bogus"}, "unexpected argument bogus", "ringside"},
+		{[]string{"cache"}, `expected one of "add"`, "ringside cache"},
+		{[]string{"cache", "add", "c4"}, `expected "<addr>"`, "ringside cache add"},
+		{[]string{"lookup"}, `expected "<key>"`, "ringside lookup"},
+		{[]string{"lookup", "-1"}, "unknown flag -1", "ringside lookup"},
+		{[]string{"ring", "--json", "false"}, "unexpected argument false", "ringside ring"},
+		{[]string{"ring", "--timeout", "10"}, `--timeout`, "ringside ring"},
+		{[]string{"ring", "--tokn", "x"}, `unknown flag --tokn, did you mean "--token"?`, "ringside ring"},
 	} {
 		got := ringside(t, nil, test.args...)
 		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "ringside: "+test.want) ||
-			!strings.HasSuffix(got.stderr, "\nringside: try ringside --help\n") {
+			!strings.HasSuffix(got.stderr, "\nringside: try "+test.help+" --help\n") {
 			t.Errorf("%q: %v", test.args, got)
 		}
 	}
