@@ -71,9 +71,6 @@ type handing struct {
 	step  *step
 }
 
-// handBytes is about how many bytes of entries are handed over, or put, by one script: its server does nothing else meanwhile.
-const handBytes = 256 << 10
-
 // hand asks the former servers of items for their entries. What cannot be had is not there.
 func (c *Cache) hand(ctx context.Context, items []*Item) []handed {
 	failpoint.At(failpoint.TakingOver)
@@ -86,7 +83,7 @@ func (c *Cache) hand(ctx context.Context, items []*Item) []handed {
 			for n, of := range h.of {
 				names[n] = items[of].Carry.Ref.Name
 			}
-			h.step = &step{srv: h.srv, script: c.scripts.hand, name: closedMarker(h.shard), more: names, args: []any{h.epoch, handBytes}}
+			h.step = &step{srv: h.srv, script: c.scripts.hand, name: closedMarker(h.shard), more: names, args: []any{h.epoch, putBytes}}
 			steps[i] = h.step
 		}
 		c.exec(ctx, steps)

@@ -27,7 +27,7 @@ func (c *Cache) CarryOver(ctx context.Context, items []Item) (carried int) {
 	if len(wanted) > 0 {
 		given := c.hand(ctx, wanted)
 		for _, t := range all {
-			carried += c.put(ctx, t, given[:len(t.items)])
+			carried += c.putTaken(ctx, t, given[:len(t.items)])
 			given = given[len(t.items):]
 		}
 		failpoint.At(failpoint.TakenOver)
@@ -96,37 +96,33 @@ func (t *taken) ask(s *script, items []*Item, args ...any) *step {
 	return st
 }
 
-// put puts what was handed in the place of our leases, as far as they are still there, gives back the others, and returns how many it has put.
-func (c *Cache) put(ctx context.Context, t *taken, given []handed) (put int) {
+// putTaken puts what was handed in the place of our leases, as far as they are still there, gives back the others, and returns how many it has put.
+func (c *Cache) putTaken(ctx context.Context, t *taken, given []handed) (put int) {
+	list := make([]putting, len(t.items))
+	for i, item := range t.items {
+		list[i] = putting{item.Ref.Name, given[i].bytes(), given[i].life}
+	}
 	var steps []*step
-	var firsts []int // indexes of each step's first item
-	for from := 0; from < len(t.items); {
-		args := []any{t.lease, awaited(t.lease)}
-		to := from
-		for bytes := 0; to < len(t.items) && bytes < handBytes; to++ {
-			args = append(args, given[to].bytes(), given[to].life.Milliseconds())
-			bytes += len(given[to].entry)
-		}
-		steps = append(steps, t.ask(c.scripts.put, t.items[from:to], args...))
-		firsts = append(firsts, from)
-		from = to
+	for rest := list; len(rest) > 0; {
+		s, n := c.put(t.srv, t.lease, rest)
+		steps, rest = append(steps, s), rest[n:]
 	}
 	c.exec(ctx, steps)
-	for n, st := range steps {
-		answers, err := st.list()
+	for _, s := range steps {
+		about := list[:1+len(s.more)]
+		list = list[len(about):]
+		answers, err := s.numbers()
 		if err != nil {
 			c.log.Debug("putting entries that were taken over", "server", t.srv.cfg.Name, "error", err)
 			continue
 		}
-		for i, answer := range answers {
-			switch is := given[firsts[n]+i].life > 0; {
-			case answer != int64(1) && is:
-				c.metrics.fillsRefused.Inc()
-			case answer == int64(1) && is:
-				c.metrics.fills.Inc()
+		for i, n := range answers[:min(len(answers), len(about))] {
+			e := endRelease
+			if about[i].entry != nil {
+				e = endCarry
+			}
+			if c.countEnd(e, n == 1); e == endCarry && n == 1 {
 				put++
-			case answer == int64(1):
-				c.metrics.released.Inc()
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestCarryOverOfLargeEntries(t *testing.T) {
 	h.after("c1", count)
 	h.after("c2", count)
 	var items []Item
-	large := valueEntry(string(bytes.Repeat([]byte("x"), handBytes/3)))
+	large := valueEntry(string(bytes.Repeat([]byte("x"), putBytes/3)))
 	for i := range 12 {
 		name := fmt.Sprint("large", i)
 		h.from.Set(ctxb, "rs:1.0:"+name, large, time.Minute)

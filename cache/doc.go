@@ -35,8 +35,9 @@
 //	I1  A value is put only in place of the lease, or the value that it claimed, which its loader got before it loaded.
 //	I2  From before a write commits until it has ended nobody can get a lease (poison, which only its own writer or its time takes
 //	    away), and every lease and value from before its clean is gone when it is acknowledged (clean).
-//	I3  Each ask has a token of its own, and only the answered ask's token is ever used to fill. A command that timed out may still
-//	    be executed, however late: then it leaves a lease that nobody fills, poison that expires, or one deletion too many.
+//	I3  Each ask of an entry has a token that no other ask of it has, and only the answered ask's token is ever used to fill. A
+//	    command that timed out may still be executed, however late: then it leaves a lease that nobody fills, poison that expires,
+//	    or one deletion too many.
 //	I4  A server is used only while its process is the one that the configuration names (run_id, checked on every connection): a
 //	    server that came back may hold entries from before writes that it never heard of.
 //	I5  A value that a flight brought is given only to callers that came before the step as of which it is known to be fresh

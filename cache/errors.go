@@ -19,6 +19,9 @@ var ErrBusy = errors.New("too many requests wait for the cache server")
 // sure, in the same transaction, that this will not be forgotten: see Write.
 var ErrRemembered = errors.New("committed, and the cached copies that could not be put out of reach are remembered")
 
+// errStrangeAnswer says that a script has not answered for each of its entries.
+var errStrangeAnswer = errors.New("the cache server's answer is not one of that script")
+
 // errLoadShort says that a load callback broke LoadFunc's rule.
 var errLoadShort = errors.New("load returned fewer or more rows than it was asked for")
 

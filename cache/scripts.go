@@ -27,6 +27,7 @@ type scripts struct {
 	lift    *script // ARGV: our token. 1: deleted, 0: we are not there, 2: what is left is other writers' poison
 	discard *script // ARGV: the malformed entry; empty: a key of another type. 1: deleted, 0: it has changed
 	// Of many entries at once. The answer is a list, of one for each.
+	ask  *script // ARGV: our lease, its life in ms. What was there, nothing: our lease is now; an error: it is of another type
 	hand *script // first key: the marker of the rows' shard. ARGV: epoch, bytes. {entry, ms left}, 0: no value or absence is there; -1 in place of the list: closed. Those that there was no room for in so many bytes are missing at its end
 	take *script // ARGV: our lease, its life in ms. 1: nothing was there and our lease is now, 0: something was
 	put  *script // ARGV: our lease, the same awaited; for each the entry, or nothing to give the lease back, and its life in ms. 1: done, 0: our lease is gone
@@ -117,6 +118,12 @@ for i = 2, #KEYS do
     answers[i - 1] = 0
   end
   if room <= 0 then break end
+end
+return answers`),
+		ask: newScript(`
+local answers = {}
+for i, name in ipairs(KEYS) do
+  answers[i] = redis.pcall('SET', name, ARGV[1], 'NX', 'GET', 'PX', ARGV[2])
 end
 return answers`),
 		take: newScript(`

@@ -195,6 +195,8 @@ func stepOf(c *Cache, cmd redis.Cmder) string {
 			return ""
 		}
 		switch args[1] {
+		case c.scripts.ask.sha, c.scripts.ask.source:
+			return "ask"
 		case c.scripts.fill.sha, c.scripts.fill.source:
 			return "fill"
 		case c.scripts.release.sha, c.scripts.release.source:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,12 +13,21 @@ import (
 	"ringside/internal/failpoint"
 )
 
-// ask is the first step of each flight: what is there, and our lease if nothing was. Every ask has a token of its own (I3).
+// mostAtOnce is how many entries one script asks for, or puts: its server does nothing else meanwhile. A command of its own for each costs both sides several
+// times as much.
+const mostAtOnce = 32
+
+// question is one command that asks for the entries of flights, and leaves a lease in the place of those that are not there.
+type question struct {
+	step    *step
+	flights []*flight
+}
+
+// ask is the first step of each flight: what is there, and our lease if nothing was. Every ask of an entry has a token that no other ask of it has (I3).
 func (c *Cache) ask(ctx context.Context, flights []*flight) {
 	c.begin(flights)
 	now := time.Now()
-	var sent []*step
-	var of []*flight
+	sent := make(map[*server][]*flight, 1)
 	for _, f := range flights {
 		f.asked, f.reply = asked{}, nil
 		var err error
@@ -34,31 +44,80 @@ func (c *Cache) ask(ctx context.Context, flights []*flight) {
 			f.asked.failed = true
 			c.degraded(f.ref.Server, errSuspended)
 		default:
-			f.lease = AppendLease(make([]byte, 0, HeaderSize), c.tokens.next())
-			cmd := redis.NewStringCmd(ctx, "SET", f.ref.Name, f.lease, "NX", "GET", "PX", c.cfg.LeaseTTL.Milliseconds())
-			sent = append(sent, &step{srv: f.srv, cmd: cmd})
-			of = append(of, f)
+			sent[f.srv] = append(sent[f.srv], f)
 		}
 	}
-	c.exec(ctx, sent)
-	for i, f := range of {
-		reply, err := sent[i].cmd.(*redis.StringCmd).Bytes()
-		wrongType := redis.HasErrorPrefix(err, "WRONGTYPE")
-		if ctx.Err() == nil { // else it was our time that ended
-			f.srv.gate.report(fate(err), time.Now())
+	var all []question
+	var steps []*step
+	for srv, some := range sent {
+		for group := range slices.Chunk(some, mostAtOnce) {
+			a := question{c.askFor(ctx, srv, group), group}
+			all, steps = append(all, a), append(steps, a.step)
 		}
-		switch {
-		case errors.Is(err, redis.Nil):
-			f.asked.missing = true
-		case err == nil:
-			f.reply, f.asked.kind = reply, Kind(reply)
-		case !wrongType:
-			f.asked.failed = true
-			c.degraded(f.ref.Server, err)
+	}
+	c.exec(ctx, steps)
+	for _, a := range all {
+		c.answeredAsk(ctx, a)
+	}
+}
+
+// askFor makes the command by which flights that use srv ask.
+func (c *Cache) askFor(ctx context.Context, srv *server, flights []*flight) *step {
+	lease, life := AppendLease(make([]byte, 0, HeaderSize), c.tokens.next()), c.cfg.LeaseTTL.Milliseconds()
+	for _, f := range flights {
+		f.lease = lease
+	}
+	if len(flights) == 1 {
+		return &step{srv: srv, cmd: redis.NewCmd(ctx, "SET", flights[0].ref.Name, lease, "NX", "GET", "PX", life)}
+	}
+	s := &step{srv: srv, script: c.scripts.ask, name: flights[0].ref.Name, args: []any{lease, life}}
+	for _, f := range flights[1:] {
+		s.more = append(s.more, f.ref.Name)
+	}
+	return s
+}
+
+// answeredAsk tells flights what an ask has met.
+func (c *Cache) answeredAsk(ctx context.Context, a question) {
+	answer, err := a.step.cmd.(*redis.Cmd).Result()
+	if ctx.Err() == nil { // else it was our time that ended
+		a.step.srv.gate.report(fate(err), time.Now())
+	}
+	answers := []any{answer}
+	if a.step.script != nil {
+		if answers, _ = answer.([]any); err == nil && len(answers) != len(a.flights) {
+			err = errStrangeAnswer
 		}
-		if f.asked.kind == KindMalformed && (err == nil || wrongType) {
-			c.metrics.malformed.Inc()
+	}
+	for i, f := range a.flights {
+		is := err
+		var met any
+		if err == nil {
+			met = answers[i]
 		}
+		if failed, ok := met.(error); ok {
+			is = failed
+		}
+		c.met(f, met, is)
+	}
+}
+
+// met takes what was in the place of one entry: its text, nothing, or why it cannot be told.
+func (c *Cache) met(f *flight, there any, err error) {
+	text, isText := there.(string)
+	wrongType := redis.HasErrorPrefix(err, "WRONGTYPE")
+	switch {
+	case errors.Is(err, redis.Nil) || err == nil && there == nil:
+		f.asked.missing = true
+	case err == nil && isText:
+		f.reply = []byte(text)
+		f.asked.kind = Kind(f.reply)
+	case !wrongType:
+		f.asked.failed = true
+		c.degraded(f.ref.Server, err)
+	}
+	if f.asked.kind == KindMalformed && (err == nil || wrongType) {
+		c.metrics.malformed.Inc()
 	}
 }
 
@@ -77,8 +136,8 @@ type end struct {
 	flight     *flight
 	ending     ending
 	loaded     Loaded
-	entry      []byte        // endCarry
-	life       time.Duration // endCarry
+	entry      []byte        // nil: endRelease
+	life       time.Duration // of entry
 	at         int           // index of the flight in its group
 	stillThere bool          // the lease was, and the step is done
 }
@@ -89,46 +148,103 @@ func (c *Cache) end(ctx context.Context, ends []end) {
 		return
 	}
 	flights := make([]*flight, len(ends))
-	steps := make([]*step, len(ends))
-	for i, e := range ends {
-		f := e.flight
-		flights[i] = f
-		st := &step{srv: f.srv, script: c.scripts.fill, name: f.ref.Name}
-		switch e.ending {
-		case endFill, endAbsent:
-			entry, life := c.entryOf(e.ending, e.loaded, f.item())
-			st.args = []any{f.lease, entry, life.Milliseconds(), awaited(f.lease)}
-		case endCarry:
-			st.args = []any{f.lease, e.entry, e.life.Milliseconds(), awaited(f.lease)}
-		case endRelease:
-			st.script, st.args = c.scripts.release, []any{f.lease, awaited(f.lease)}
+	byLease := make(map[string][]int, 1)
+	for i := range ends {
+		e := &ends[i]
+		flights[i] = e.flight
+		if e.ending == endFill || e.ending == endAbsent {
+			e.entry, e.life = c.entryOf(e.ending, e.loaded, e.flight.item())
 		}
-		if failpoint.Without(failpoint.Lease) && e.ending != endRelease {
-			st.script = newScript(unleased)
+		lease := string(e.flight.lease)
+		byLease[lease] = append(byLease[lease], i)
+	}
+	var steps []*step
+	var of [][]int
+	for _, some := range byLease {
+		for len(some) > 0 {
+			s, n := c.endSome(ends, some)
+			steps, of = append(steps, s), append(of, some[:n])
+			some = some[n:]
 		}
-		steps[i] = st
 	}
 	c.begin(flights)
 	failpoint.At(failpoint.Filling)
 	c.exec(ctx, steps)
 	failpoint.At(failpoint.Filled)
-	for i, st := range steps {
-		n, err := st.number()
-		ends[i].stillThere = err == nil && n == 1
-		switch {
-		case err != nil:
+	for n, s := range steps {
+		answers, err := s.numbers()
+		if err == nil && len(answers) != len(of[n]) {
+			err = errStrangeAnswer
+		}
+		if err != nil {
 			if ctx.Err() == nil {
-				flights[i].srv.gate.report(fate(err), time.Now())
+				s.srv.gate.report(fate(err), time.Now())
 			}
-			c.log.Debug("ending a lease", "server", flights[i].ref.Server, "error", err)
-		case ends[i].ending == endRelease:
-			c.metrics.released.Inc()
-		case n == 1:
-			c.metrics.fills.Inc()
-		default:
-			c.metrics.fillsRefused.Inc()
+			c.log.Debug("ending a lease", "server", s.srv.cfg.Name, "error", err)
+			continue
+		}
+		for i, at := range of[n] {
+			ends[at].stillThere = answers[i] == 1
+			c.countEnd(ends[at].ending, ends[at].stillThere)
 		}
 	}
+}
+
+// endSome makes the step that ends the first n of those leases, which are one, on one server.
+func (c *Cache) endSome(ends []end, some []int) (s *step, n int) {
+	first := &ends[some[0]]
+	f := first.flight
+	if len(some) > 1 && !failpoint.Without(failpoint.Lease) {
+		list := make([]putting, len(some))
+		for i, at := range some {
+			list[i] = putting{ends[at].flight.ref.Name, ends[at].entry, ends[at].life}
+		}
+		return c.put(f.srv, f.lease, list)
+	}
+	s = &step{srv: f.srv, script: c.scripts.fill, name: f.ref.Name, args: []any{f.lease, first.entry, first.life.Milliseconds(), awaited(f.lease)}}
+	switch {
+	case first.ending == endRelease:
+		s.script, s.args = c.scripts.release, []any{f.lease, awaited(f.lease)}
+	case failpoint.Without(failpoint.Lease):
+		s.script = newScript(unleased)
+	}
+	return s, 1
+}
+
+func (c *Cache) countEnd(e ending, done bool) {
+	switch {
+	case e == endRelease && done:
+		c.metrics.released.Inc()
+	case e == endRelease:
+	case done:
+		c.metrics.fills.Inc()
+	default:
+		c.metrics.fillsRefused.Inc()
+	}
+}
+
+// putting is what comes in the place of a lease.
+type putting struct {
+	name  string
+	entry []byte // nil: the lease is given back
+	life  time.Duration
+}
+
+// putBytes is about how many bytes of entries are put, or handed over, by one script.
+const putBytes = 256 << 10
+
+// put makes the step that puts the first n of list, at least one, in the place of one lease.
+func (c *Cache) put(srv *server, lease []byte, list []putting) (s *step, n int) {
+	s = &step{srv: srv, script: c.scripts.put, name: list[0].name, args: []any{lease, awaited(lease)}}
+	for bytes := 0; n < len(list) && n < mostAtOnce && bytes < putBytes; n++ {
+		p := &list[n]
+		if n > 0 {
+			s.more = append(s.more, p.name)
+		}
+		s.args = append(s.args, p.entry, p.life.Milliseconds())
+		bytes += len(p.entry)
+	}
+	return s, n
 }
 
 // entryOf makes the entry of what was loaded, and says how long it lives. e is endFill or endAbsent.
@@ -163,6 +279,14 @@ func (s *step) number() (int64, error) { return s.cmd.(*redis.Cmd).Int64() }
 
 // list is the answer of a script about many entries.
 func (s *step) list() ([]any, error) { return s.cmd.(*redis.Cmd).Slice() }
+
+// numbers is the answer of a script about many entries that says a number for each; of one about a single entry it is its only one.
+func (s *step) numbers() ([]int64, error) {
+	if n, one := s.cmd.(*redis.Cmd).Val().(int64); one {
+		return []int64{n}, s.cmd.Err()
+	}
+	return s.cmd.(*redis.Cmd).Int64Slice()
+}
 
 // exec runs steps: those for one server in one pipeline, the servers at a time. Errors are in the steps' commands.
 func (c *Cache) exec(ctx context.Context, steps []*step) {

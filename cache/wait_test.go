@@ -261,7 +261,8 @@ func TestOneConnectionIsListenedTo(t *testing.T) {
 			}
 		})
 	}
-	within(t, "all are waited for", 30*time.Second, func() bool { return channels() == rows })
+	within(t, "all are waited for", 30*time.Second, func() bool { return testutil.ToFloat64(b.metrics.waiting) == rows })
+	within(t, "each lease has a channel", 30*time.Second, func() bool { return channels() == (rows+mostAtOnce-1)/mostAtOnce })
 	if n := pubsub(); n != 1 {
 		t.Errorf("%d connections listen, want 1", n)
 	}

@@ -133,7 +133,7 @@ func TestEntriesAreTakenOverBeforeTheyAreReadInTheirNewPlaces(t *testing.T) {
 	}
 	read := func(s *rowSide) {
 		t.Helper()
-		row := s.Read(t.Context(), []keyspace.Key{written.key})[0]
+		row := s.read(t.Context(), []keyspace.Key{written.key})[0]
 		if v, err := versionOf(row.Body); row.Err != nil || err != nil || v != 1 {
 			t.Errorf("version %d, %v, %v", v, row.Err, err)
 		}
@@ -156,7 +156,7 @@ func TestEntriesAreTakenOverBeforeTheyAreReadInTheirNewPlaces(t *testing.T) {
 	loads := c.count("ringside_cache_loads_total")
 	read(other)
 	for _, m := range all {
-		if row := other.Read(t.Context(), []keyspace.Key{m.key})[0]; row.Err != nil {
+		if row := other.read(t.Context(), []keyspace.Key{m.key})[0]; row.Err != nil {
 			t.Error(row.Err)
 		}
 	}

@@ -97,7 +97,7 @@ func TestChangedRowsAreDeletedWhereverTheyAre(t *testing.T) {
 		// The follower gives rows again until it succeeds.
 		c.await("the entries are deleted", func() bool { return v.invalidate(t.Context(), changed) == nil })
 		for side, s := range []*rowSide{keeping, follows, keeping} {
-			for i, row := range s.Read(t.Context(), keys) {
+			for i, row := range s.read(t.Context(), keys) {
 				if got, err := versionOf(row.Body); row.Err != nil || err != nil || got != version {
 					t.Fatalf("side %d reads %s as %s, %v; version %d is on the shard", side, keys[i].Text, row.Body, row.Err, version)
 				}

@@ -112,7 +112,7 @@ func (c *rowCluster) rowOn(server string) keyspace.Key {
 
 func (s *rowSide) version(t *testing.T, k keyspace.Key) int64 {
 	t.Helper()
-	row := s.Read(t.Context(), []keyspace.Key{k})[0]
+	row := s.read(t.Context(), []keyspace.Key{k})[0]
 	if row.Err != nil {
 		t.Fatalf("%s: %v", k.Text, row.Err)
 	}

@@ -65,7 +65,7 @@ func (c *rowCluster) readAll(s *rowSide, n int) {
 		for id := from; id < from+200 && id <= n; id++ {
 			keys = append(keys, c.key(id))
 		}
-		for i, row := range s.Read(c.t.Context(), keys) {
+		for i, row := range s.read(c.t.Context(), keys) {
 			if row.Err != nil || !row.Found {
 				c.t.Fatalf("user:%d: found %v, %v", from+i, row.Found, row.Err)
 			}
@@ -97,7 +97,7 @@ func TestAPlannedChangeCostsTheShardsNothing(t *testing.T) {
 				case <-time.After(time.Millisecond):
 				}
 				id := 1 + rand.IntN(busy)
-				if row := c.sides[i%2].Read(context.Background(), []keyspace.Key{c.key(id)})[0]; row.Err != nil || !row.Found {
+				if row := c.sides[i%2].read(context.Background(), []keyspace.Key{c.key(id)})[0]; row.Err != nil || !row.Found {
 					t.Errorf("user:%d: found %v, %v", id, row.Found, row.Err)
 					return
 				}
@@ -160,7 +160,7 @@ func TestWritesGoOnThroughPlannedChanges(t *testing.T) {
 			loop(func() bool {
 				id := 1 + rand.IntN(rows)
 				floor := acked[id].Load()
-				row := s.Read(context.Background(), []keyspace.Key{c.key(id)})[0]
+				row := s.read(context.Background(), []keyspace.Key{c.key(id)})[0]
 				v, err := versionOf(row.Body)
 				if row.Err != nil || err != nil || v < floor {
 					t.Errorf("user:%d: version %d of %q, %v, %v; %d was acknowledged before", id, v, row.Body, row.Err, err, floor)
@@ -241,7 +241,7 @@ func TestTheFormerOwnerDiesWhileItsRowsAreHandedOver(t *testing.T) {
 		if err != nil {
 			t.Errorf("writing user:%d: %v", id, err)
 		}
-		row := s.Read(t.Context(), []keyspace.Key{c.key(id)})[0]
+		row := s.read(t.Context(), []keyspace.Key{c.key(id)})[0]
 		if v, err := versionOf(row.Body); row.Err != nil || err != nil || v != 1 {
 			t.Errorf("user:%d: version %d, %v, %v", id, v, row.Err, err)
 		}
@@ -282,7 +282,7 @@ func TestAnEarlierTopologyComesFromTheShard(t *testing.T) {
 	if _, err := second.Write(t.Context(), keyspace.Op{Kind: keyspace.Increment, Key: c.key(7), Column: "version", Delta: 1}); err != nil {
 		t.Error(err)
 	}
-	row := first.Read(t.Context(), []keyspace.Key{c.key(7)})[0]
+	row := first.read(t.Context(), []keyspace.Key{c.key(7)})[0]
 	if v, err := versionOf(row.Body); err != nil || v != 1 {
 		t.Errorf("version %d, %v after a write through the other sidecar", v, err)
 	}
@@ -310,7 +310,7 @@ func TestALateWriteCleansWhatTheViewHasAdded(t *testing.T) {
 	copies := before.Copies(view, k.CacheVnode, k.ShardVnode)
 	done := cleaned(before, &copies, &k)
 
-	if row := s.Read(t.Context(), []keyspace.Key{k})[0]; row.Err != nil {
+	if row := s.read(t.Context(), []keyspace.Key{k})[0]; row.Err != nil {
 		t.Fatal(row.Err)
 	}
 	p, err := s.locate(&k)
@@ -331,7 +331,7 @@ func TestALateWriteCleansWhatTheViewHasAdded(t *testing.T) {
 		t.Errorf("guard: %v; the entry in the new place is still there: %v", err, there())
 	}
 	// In time there is nothing to ask.
-	s.Read(t.Context(), []keyspace.Key{k})
+	s.read(t.Context(), []keyspace.Key{k})
 	late.sent = time.Now()
 	if err := late.guard(t.Context(), name, done); err != nil || !there() {
 		t.Errorf("guard: %v; the entry in the new place is gone: %v", err, !there())

@@ -19,6 +19,7 @@ import (
 	"ringside/shard"
 	"ringside/shard/keyspace"
 	"ringside/shard/origin"
+	"ringside/sidecar/proxy"
 	"ringside/sidecar/topology"
 )
 
@@ -259,4 +260,15 @@ func (c *rowCluster) count(name string) (n int) {
 		}
 	}
 	return n
+}
+
+// read reads rows and waits for all of them.
+func (s *rowSide) read(ctx context.Context, keys []keyspace.Key) []proxy.Row {
+	out := make([]proxy.Row, len(keys))
+	s.rows.Read(ctx, keys, func(at []int, rows []proxy.Row) {
+		for _, i := range at {
+			out[i] = rows[i]
+		}
+	})
+	return out
 }

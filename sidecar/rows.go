@@ -102,7 +102,7 @@ func cleaned(t *topology.Topology, copies *topology.Copies, k *keyspace.Key) []c
 }
 
 // Read implements proxy.Rows.
-func (r *rows) Read(ctx context.Context, keys []keyspace.Key) []proxy.Row {
+func (r *rows) Read(ctx context.Context, keys []keyspace.Key, got func(at []int, rows []proxy.Row)) {
 	out := make([]proxy.Row, len(keys))
 	open := make([]int, len(keys))
 	for i := range keys {
@@ -111,9 +111,13 @@ func (r *rows) Read(ctx context.Context, keys []keyspace.Key) []proxy.Row {
 	var patience context.Context // bounds all the waits together
 	for {
 		t := r.topology.Current()
-		open = r.readOnce(ctx, keys, open, out)
-		if len(open) == 0 || patience != nil && patience.Err() != nil {
-			return out
+		open = r.readOnce(ctx, keys, open, out, got)
+		if len(open) == 0 {
+			return
+		}
+		if patience != nil && patience.Err() != nil {
+			got(open, out)
+			return
 		}
 		if patience == nil {
 			var cancel context.CancelFunc
@@ -137,8 +141,8 @@ func (r *rows) Refresh(k keyspace.Key) {
 	})
 }
 
-// readOnce reads the rows of the given indexes and returns those that a newer topology may find elsewhere.
-func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, out []proxy.Row) (moved []int) {
+// readOnce reads the rows of the given indexes, and returns those that a newer topology may find elsewhere, which got has not been told.
+func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, out []proxy.Row, got func(at []int, rows []proxy.Row)) (moved []int) {
 	var items []cache.Item
 	var places []place
 	var index []int
@@ -159,15 +163,24 @@ func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, ou
 	for n, i := range index {
 		wanted[n] = keys[i].Clone()
 	}
-	results := r.cache.ReadMany(ctx, items, func(ctx context.Context, idx []int) ([]cache.Loaded, error) {
+	there := make([]int, 0, len(index))
+	r.cache.ReadEach(ctx, items, func(ctx context.Context, idx []int) ([]cache.Loaded, error) {
 		return r.load(ctx, wanted, places, idx), nil
-	})
-	for n, i := range index {
-		out[i] = proxy.Row{Found: results[n].Found, Body: results[n].Body, Err: answer(results[n].Err)}
-		if isStale(results[n].Err) {
-			moved = append(moved, i)
+	}, func(at []int, results []cache.Result) {
+		there = there[:0]
+		for _, n := range at {
+			i := index[n]
+			out[i] = proxy.Row{Found: results[n].Found, Body: results[n].Body, Err: answer(results[n].Err)}
+			if isStale(results[n].Err) {
+				moved = append(moved, i)
+			} else {
+				there = append(there, i)
+			}
 		}
-	}
+		if len(there) > 0 {
+			got(there, out)
+		}
+	})
 	return moved
 }
 

@@ -107,7 +107,8 @@ func newRig(ctx context.Context, o options, log io.Writer) (_ *rig, err error) {
 	return r, r.settle(ctx)
 }
 
-// settle waits until every sidecar caches rows for as long as it is told to: somebody follows what others change on the shard.
+// settle waits until every sidecar caches rows for as long as it is told to: somebody follows what others change on the shard, and has come to the end of
+// what was loaded into it.
 func (r *rig) settle(ctx context.Context) error {
 	const limit = time.Minute
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -125,7 +126,51 @@ func (r *rig) settle(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return r.followed(ctx)
+}
+
+// followed waits until what has been written to the shard up to now has been heard of: a row that is written now is, after it.
+func (r *rig) followed(ctx context.Context) error {
+	before, err := r.invalidated(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, r.cluster.Shards[0].DSN())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is left to lose
+	if _, err := conn.Exec(ctx, "update users set visits = visits where id = $1", rowCount); err != nil {
+		return err
+	}
+	for {
+		now, err := r.invalidated(ctx)
+		if err != nil || now > before {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nobody hears of what is written to the shard: %w", context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// invalidated is how many rows all sidecars have heard of.
+func (r *rig) invalidated(ctx context.Context) (sum float64, err error) {
+	for _, s := range r.cluster.Sidecars {
+		text, err := page(ctx, s.Admin, "/metrics")
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(text) {
+			var n float64
+			if _, err := fmt.Sscanf(line, `ringside_cdc_invalidations_total{shard="s1"} %g`, &n); err == nil {
+				sum += n
+			}
+		}
+	}
+	return sum, nil
 }
 
 func page(ctx context.Context, addr, path string) (string, error) {

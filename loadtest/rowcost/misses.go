@@ -29,6 +29,9 @@ func misses(ctx context.Context, r *rig) ([]gauge.Figure, error) {
 	if _, err := r.pgbench(ctx, "-i", "-q", "-s", strconv.Itoa(pgbenchScale)); err != nil {
 		return nil, err
 	}
+	if err := r.followed(ctx); err != nil { // the log of that has to be read through, too
+		return nil, err
+	}
 	all, err := r.dial(ctx, missClients, 0)
 	if err != nil {
 		return nil, err

@@ -118,8 +118,10 @@ type Row struct {
 // Rows answers what a loop cannot answer from the cache. Its methods block, obey ctx, and are called from many goroutines.
 // It is an interface because floor 2 must not know PostgreSQL.
 type Rows interface {
-	// Read returns one Row for each key. The keys stay valid and unchanged during the call.
-	Read(ctx context.Context, keys []keyspace.Key) []Row
+	// Read reads the rows of keys, and calls got with the indexes of those that are there by then, until each has been told once: of rows, which has
+	// one for each key, it may use those and the ones told before. It calls it on the caller's goroutine. at is good for that call; a key stays valid
+	// and unchanged until its row has been told.
+	Read(ctx context.Context, keys []keyspace.Key, got func(at []int, rows []Row))
 	// Write returns once the write is on the shard and no reader can be given what it replaced.
 	Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error)
 	// Refresh has the cached copy of a row made anew in the background, if nobody does that already. It does not wait. The key stays valid and

@@ -49,6 +49,7 @@ func (onlySelf) Sidecars() int { return 1 }
 type fakeRows struct {
 	mu        sync.Mutex
 	rows      map[string]string
+	calls     int // of Read
 	reads     int
 	writes    int
 	refreshed []string // keys
@@ -56,22 +57,35 @@ type fakeRows struct {
 	write     func(op keyspace.Op) (keyspace.Outcome, error)
 }
 
-func (f *fakeRows) Read(_ context.Context, keys []keyspace.Key) []Row {
+func (f *fakeRows) Read(_ context.Context, keys []keyspace.Key, got func(at []int, rows []Row)) {
+	f.mu.Lock()
+	f.calls++
+	f.mu.Unlock()
 	out := make([]Row, len(keys))
+	there := make(chan int, len(keys))
 	for i, k := range keys {
-		f.mu.Lock()
-		f.reads++
-		body, ok := f.rows[string(k.Text)]
-		read := f.read
-		f.mu.Unlock()
-		out[i] = Row{Found: ok, Body: []byte(body)}
-		if read != nil {
-			if r := read(string(k.Text)); r != nil {
-				out[i] = *r
-			}
+		go func() { // one does not wait for another
+			out[i] = f.readOne(string(k.Text))
+			there <- i
+		}()
+	}
+	for range keys {
+		got([]int{<-there}, out)
+	}
+}
+
+func (f *fakeRows) readOne(key string) Row {
+	f.mu.Lock()
+	f.reads++
+	body, ok := f.rows[key]
+	read := f.read
+	f.mu.Unlock()
+	if read != nil {
+		if r := read(key); r != nil {
+			return *r
 		}
 	}
-	return out
+	return Row{Found: ok, Body: []byte(body)}
 }
 
 // set stores a row.

@@ -46,9 +46,11 @@ func (w *worker) joined(r *request) {
 		}
 		ctx, cancel := w.server.rowContext()
 		defer cancel()
-		for i, row := range w.server.deps.Rows.Read(ctx, keys) {
-			rows[open[i]].row = row
-		}
+		w.server.deps.Rows.Read(ctx, keys, func(at []int, read []Row) {
+			for _, i := range at {
+				rows[open[i]].row = read[i]
+			}
+		})
 	})
 }
 

@@ -189,20 +189,7 @@ func (w *worker) rowMissed(r *request) {
 		w.fail(r, err)
 		return
 	}
-	s := w.server
-	w.away(r, func() func() {
-		ctx, cancel := s.rowContext()
-		defer cancel()
-		row := s.deps.Rows.Read(ctx, []keyspace.Key{key})[0]
-		return func() {
-			w.turn()
-			if row.Err != nil {
-				w.fail(r, row.Err)
-				return
-			}
-			w.rowFound(r, row.Found, row.Body)
-		}
-	})
+	w.missing.add(w, r, key)
 }
 
 // write runs a write to the row in w.key, after the connection's earlier reads of that row; render makes its reply.

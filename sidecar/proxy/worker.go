@@ -40,6 +40,7 @@ type worker struct {
 	gate       *gate // while plain keys are handed over; nil: none are
 	lost       lost
 	settler    settler
+	missing    missing
 	callingOff map[*client]bool // commands that wait for data and are to be begun anew
 	opening    map[*client]*opening
 
