@@ -112,7 +112,7 @@ func (k *keeper) line(n int, s *second) Second {
 		return l
 	}
 	if c, sampled := k.counts[n]; sampled {
-		l.HitRatio, l.ShardReads, l.ShardWrites = ratio(c.Hits, c.Misses), c.ShardReads, c.ShardWrites
+		l.HitRatio, l.ShardReads, l.ShardWrites = c.hits(), c.ShardReads, c.ShardWrites
 	}
 	return l
 }
@@ -131,7 +131,7 @@ func (k *keeper) result(took time.Duration) *Result {
 	if k.target.Sample != nil {
 		now := k.target.Sample(context.Background())
 		if c := now.minus(k.last); k.sampled < len(k.ended) { // the last second, which nobody has looked at the end of
-			k.ended[k.sampled].HitRatio, k.ended[k.sampled].ShardReads, k.ended[k.sampled].ShardWrites = ratio(c.Hits, c.Misses), c.ShardReads, c.ShardWrites
+			k.ended[k.sampled].HitRatio, k.ended[k.sampled].ShardReads, k.ended[k.sampled].ShardWrites = c.hits(), c.ShardReads, c.ShardWrites
 		}
 		k.last = now
 	}
@@ -161,7 +161,7 @@ func (k *keeper) result(took time.Duration) *Result {
 	r.Rate = float64(r.Requests-r.Failed) / max(took, k.plan.Duration).Seconds()
 	if k.target.Sample != nil {
 		c := k.last.minus(k.first)
-		r.HitRatio, r.ShardReads = ratio(c.Hits, c.Misses), c.ShardReads
+		r.HitRatio, r.ShardReads = c.hits(), c.ShardReads
 		return r
 	}
 	if k.target.HitsFrom != "" {

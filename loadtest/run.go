@@ -35,11 +35,24 @@ type Target struct {
 	ProcessorTime func() (time.Duration, bool)
 }
 
-// Counts only rise.
-type Counts struct{ Hits, Misses, ShardReads, ShardWrites float64 }
+// Counts only rise: rows looked up, rows asked of the shards for that, rows written.
+type Counts struct{ Reads, ShardReads, ShardWrites float64 }
 
 func (c Counts) minus(o Counts) Counts {
-	return Counts{c.Hits - o.Hits, c.Misses - o.Misses, c.ShardReads - o.ShardReads, c.ShardWrites - o.ShardWrites}
+	return Counts{c.Reads - o.Reads, c.ShardReads - o.ShardReads, c.ShardWrites - o.ShardWrites}
+}
+
+func (c Counts) plus(o Counts) Counts {
+	return Counts{c.Reads + o.Reads, c.ShardReads + o.ShardReads, c.ShardWrites + o.ShardWrites}
+}
+
+// hits is the share of the reads that no shard was asked for; -1 if there were none. In a single second a shard may be asked for rows that were
+// looked up before, so it is not less than 0.
+func (c Counts) hits() float64 {
+	if c.Reads <= 0 {
+		return -1
+	}
+	return max(1-c.ShardReads/c.Reads, 0)
 }
 
 // Event is something that is done while the load runs.

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -176,10 +179,50 @@ func TestInterruptedRunEnds(t *testing.T) {
 func TestCountsOfMetrics(t *testing.T) {
 	got, err := countsOf(strings.NewReader("# HELP x\nringside_row_hits_total 90\nringside_row_misses_total 10\nringside_cache_loads_total 4\n" +
 		"ringside_cache_writes_total 1e+06\nringside_cache_loads_totally 9\n"))
-	if want := (Counts{96, 4, 4, 1e6}); err != nil || got != want {
+	if want := (Counts{100, 4, 1e6}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	if _, err := countsOf(strings.NewReader("ringside_row_hits_total x\n")); err == nil {
 		t.Error("a count that is no number is accepted")
+	}
+}
+
+// A sidecar that does not answer stands still, one that was restarted goes on from there, and what is asked of shards late is no restart.
+func TestMeter(t *testing.T) {
+	var mu sync.Mutex
+	text := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text == "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, text)
+	}))
+	defer s.Close()
+	m := &meter{urls: []string{s.URL}, last: make([]Counts, 1), client: s.Client()}
+	was := m.sample(t.Context())
+	for _, c := range []struct {
+		hits, loads int
+		want        Counts
+		ratio       float64
+	}{
+		{100, 10, Counts{100, 10, 0}, 0.9},
+		{101, 30, Counts{1, 20, 0}, 0}, // asked for rows that were looked up before
+		{-1, 0, Counts{}, -1},          // away
+		{8, 2, Counts{8, 2, 0}, 0.75},  // restarted
+		{9, 2, Counts{1, 0, 0}, 1},
+	} {
+		mu.Lock()
+		text = fmt.Sprintf("ringside_row_hits_total %d\nringside_cache_loads_total %d\n", c.hits, c.loads)
+		if c.hits < 0 {
+			text = ""
+		}
+		mu.Unlock()
+		now := m.sample(t.Context())
+		if rose := now.minus(was); rose != c.want || rose.hits() != c.ratio {
+			t.Errorf("%+v: rose by %+v, hit ratio %v", c, rose, rose.hits())
+		}
+		was = now
 	}
 }

@@ -87,11 +87,10 @@ func (m *meter) sample(ctx context.Context) Counts {
 			continue
 		}
 		rose := now.minus(m.last[i])
-		if rose.Hits < 0 || rose.ShardReads < 0 || rose.ShardWrites < 0 {
+		if rose.Reads < 0 || rose.ShardReads < 0 || rose.ShardWrites < 0 {
 			rose = now // restarted
 		}
-		m.last[i] = now
-		m.total = Counts{m.total.Hits + rose.Hits, m.total.Misses + rose.Misses, m.total.ShardReads + rose.ShardReads, m.total.ShardWrites + rose.ShardWrites}
+		m.last[i], m.total = now, m.total.plus(rose)
 	}
 	return m.total
 }
@@ -112,9 +111,9 @@ func (m *meter) ask(ctx context.Context, url string) (Counts, error) {
 	return countsOf(res.Body)
 }
 
-// countsOf reads the counts from the text that Prometheus reads. A read that was answered without asking a shard is a hit, whichever way it was found.
+// countsOf reads the counts from the text that Prometheus reads. Every row that is looked up is a hit or a miss of the event loop, and a miss
+// that was found after all asks no shard.
 func countsOf(text io.Reader) (Counts, error) {
-	var looked float64
 	var c Counts
 	lines := bufio.NewScanner(text)
 	for lines.Scan() {
@@ -122,7 +121,7 @@ func countsOf(text io.Reader) (Counts, error) {
 		var into *float64
 		switch name {
 		case "ringside_row_hits_total", "ringside_row_misses_total":
-			into = &looked
+			into = &c.Reads
 		case "ringside_cache_loads_total":
 			into = &c.ShardReads
 		case "ringside_cache_writes_total":
@@ -136,6 +135,5 @@ func countsOf(text io.Reader) (Counts, error) {
 		}
 		*into += n
 	}
-	c.Misses, c.Hits = c.ShardReads, looked-c.ShardReads
 	return c, lines.Err()
 }
