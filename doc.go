@@ -6,7 +6,7 @@
 // The packages stand on floors, and imports lead only downward:
 //
 //	4  cmd/ringside      the program: flags and files are read only here, one file per subcommand
-//	   loadtest          black box over the wire; it could test another build
+//	   loadtest          load over the wire, checked and reported; it could test another build
 //	   examples          programs to read and run
 //	3  sidecar           composition: it starts and stops everything below, and only programs import it
 //	2  sidecar/proxy     client connections, upstreams, dispatch, the one table of errors
@@ -32,7 +32,7 @@
 // pure: values in, values out, no socket, no clock, no file.
 //
 // Beside the floors, internal/realredis and internal/realpg run real servers for tests and for the demo, and internal/realbrowser a browser, on top of
-// internal/childproc; internal/localcluster runs a whole cluster. No package that serves imports them.
+// internal/childproc; internal/localcluster runs a whole cluster, internal/twemproxy what it is compared with. No package that serves imports them.
 //
 // layering_test.go has the same in a table, with the reason for each rule, and fails where an import breaks it or where a package
 // is missing from it.

@@ -31,7 +31,12 @@ func Signal(pid int, sig syscall.Signal) error { return childproc.SignalTree(pid
 // String is the line of progress.
 func (s Second) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%4d s  %7d requests  p50 %s  p99 %s  p99.9 %s", s.At, s.Requests, micros(s.P50), micros(s.P99), micros(s.P999))
+	fmt.Fprintf(&b, "%4d s  %7d requests", s.At, s.Requests)
+	if s.Max > 0 {
+		fmt.Fprintf(&b, "  p50 %s  p99 %s  p99.9 %s", micros(s.P50), micros(s.P99), micros(s.P999))
+	} else {
+		b.WriteString("  none answered yet")
+	}
 	if s.HitRatio >= 0 {
 		fmt.Fprintf(&b, "  hits %s", share(s.HitRatio))
 	}
@@ -44,10 +49,12 @@ func (s Second) String() string {
 	return b.String()
 }
 
-// micros prints a time given in microseconds, in milliseconds.
+// micros prints a time given in microseconds, in milliseconds. 0 is that of nothing: the least that is recorded is 1.
 func micros(n int64) string {
 	ms := float64(n) / 1000
 	switch {
+	case n == 0:
+		return "-"
 	case ms < 10:
 		return fmt.Sprintf("%.2f ms", ms)
 	case ms < 100:
@@ -58,7 +65,7 @@ func micros(n int64) string {
 
 func share(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
 
-// known prints a figure, or "-" for one that is not known.
+// orDash prints a figure, or "-" for one that is not known.
 func orDash(value float64, print func(float64) string) string {
 	if value < 0 {
 		return "-"

@@ -34,7 +34,7 @@ func (b box) Height() float64 { return b.Bottom - b.Top }
 // Write writes the page.
 func Write(w io.Writer, r *loadtest.Report) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
-		"micros":  func(n int64) string { return micros(float64(n)) },
+		"micros":  duration,
 		"percent": unless(percent),
 		"count":   unless(count),
 		"kinds":   kinds,
@@ -52,6 +52,14 @@ func Write(w io.Writer, r *loadtest.Report) error {
 	}
 	_, err = w.Write(out.Bytes())
 	return err
+}
+
+// duration shows a dash for the time of nothing: the least that is recorded is 1.
+func duration(n int64) string {
+	if n == 0 {
+		return "–"
+	}
+	return micros(float64(n))
 }
 
 // unless shows a dash for what is not known.
