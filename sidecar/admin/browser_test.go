@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -43,6 +44,23 @@ func (s *setup) dress(top *topology.Topology, sidecars int) {
 			}
 		}
 		return all
+	}
+	s.deps.Progress = func() Progress {
+		return Progress{
+			Summary:   "keys from c1: 12034 carried; rows: 1 of 3 shards done",
+			Changing:  true,
+			Shards:    []ShardProgress{{Name: "s1", Epoch: 8, Phase: "active", Done: true}, {Name: "s2", Epoch: 7, Phase: "done", Down: 4}, {Name: "s3"}},
+			Handovers: []HandoverProgress{{From: "c1", Since: 8, Step: "handed", Seen: 40211, Carried: 12034, Swept: 3, Dropped: 1, Fault: "i/o timeout"}},
+			Servers:   []ServerProgress{{Name: "c7", State: topology.Joining, Fault: "dial tcp 10.0.0.7:6379: connection refused", Votes: []string{"a1"}, Needed: 2}},
+			Lost:      []Loss{{From: "c2", Since: 3, Epoch: 4}},
+		}
+	}
+	s.deps.Shards.Moves = func(context.Context) ([]MovePart, error) {
+		return []MovePart{
+			{Move: 3, Part: 11, From: "s1", To: "s2", Vnodes: 5000, State: "done", Rows: 100000, Copied: 100000, Blocked: 12},
+			{Move: 3, Part: 12, From: "s1", To: "s2", Vnodes: 5000, State: "running", Step: "copy", Rows: 120000, Copied: 50000, Rate: 24000, ETA: 3},
+			{Move: 2, Part: 9, From: "s1", To: "s2", Vnodes: 60, State: "failed", Why: "the checksums differ", ETA: -1},
+		}, nil
 	}
 	s.deps.Pools = func() []Pool {
 		var all []Pool
@@ -129,7 +147,11 @@ const (
 	unreadable = `(() => {
 		const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
 		const lum = (c) => c.slice(0, 3).map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
-		const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c[3] > 0.99) return c; } return [255, 255, 255, 1]; };
+		const known = new Map(), ground = (e) => {
+			if (!e) return [255, 255, 255, 1];
+			if (!known.has(e)) { const c = rgb(getComputedStyle(e).backgroundColor); known.set(e, c[3] > 0.99 ? c : ground(e.parentElement)); }
+			return known.get(e);
+		};
 		const out = new Set(), walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 		while (walk.nextNode()) {
 			const e = walk.currentNode.parentElement;
@@ -180,6 +202,7 @@ func TestPageInABrowser(t *testing.T) {
 		l.await(`document.querySelector("[data-chart=requests] path").getAttribute("d").length > 1000`)
 		l.await(`document.querySelectorAll(".epoch").length >= 3 && document.querySelectorAll(".queues li").length === 2`)
 		l.await(`document.querySelector("[data-chart=ratio] svg").getAttribute("aria-label").startsWith("Hit ratio of rows, last 15 minutes: now ")`)
+		l.await(`document.querySelector("[aria-label='Move 3']").value === 69 && document.querySelector("[aria-label='Shards done']").max === 3`)
 		l.findings("light", unreadable)
 		l.findings("for screen readers", unnamed)
 		l.quiet()
@@ -220,6 +243,7 @@ func TestPageInABrowser(t *testing.T) {
 		_, err = tab.Eval(`document.querySelector("#preview-form [name=change]").value = "drain"; document.querySelector("#preview-form [name=name]").value = "c7"; document.querySelector("#preview-form").requestSubmit()`)
 		l.check(err)
 		l.await(`document.querySelector("#preview .bad").textContent === "there is no cache server c7"`)
+		l.findings("to clear", `document.querySelector("#preview-form [type=reset]").checkVisibility() ? [] : ["it cannot be cleared"]`)
 		_, err = tab.Eval(`document.querySelector("#preview-form [type=reset]").click()`)
 		l.check(err)
 		l.await(`document.querySelector("#preview").textContent.trim() === "" && location.search === "?key=order%3Aacme%3A1"`)
@@ -247,7 +271,7 @@ func TestPageInABrowser(t *testing.T) {
 	})
 	t.Run("of 200 servers, on a telephone", func(t *testing.T) {
 		l := look(t)
-		l.check(tab.Look(realbrowser.Look{Width: 390, Height: 800, Scale: 2}))
+		l.check(tab.Look(realbrowser.Look{Width: 390, Height: 800}))
 		c := wideFleet(t, 200, 120).Content()
 		c.Epoch = 9
 		wide, err := topology.New(c)

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -75,6 +77,16 @@ func TestPageWithoutScripts(t *testing.T) {
 		t.Error("sidecars are not in the order of their names")
 	}
 
+	contains(t, body, "Nothing is moving, and all cache servers are well.", `<option value="add">add</option>`)
+
+	body, _ = pageOfServer(t, s, "/ring?change=drain&fleet=shard&name=s1&weight=1&key=hello")
+	contains(t, body, "<b>25.00% of the ring</b> would move: 16,384 vnodes", "None between other servers.", "<code>ringside shard weight s1 0 &amp;&amp; ringside move start</code>",
+		`<option value="drain" selected>`, `<option value="shard" selected>`, `<th scope="row">s1</th><td class="n">1 → 0</td><td class="n">25.00%</td><td class="n">0.00%</td>`, "<dd>plain</dd>")
+	body, _ = pageOfServer(t, s, "/ring?change=add&fleet=cache&name=c1&weight=1")
+	contains(t, body, `<p class="bad">there is a cache server c1 already (active)</p>`)
+	body, _ = pageOfServer(t, s, "/ring?change=weigh&name=c1&weight=")
+	contains(t, body, `<p class="bad">weight is missing`)
+
 	body, _ = pageOfServer(t, s, "/ring?key=order:acme:1")
 	contains(t, body, `value="order:acme:1"`, `data-cache-vnode="63582" data-cache="c1" data-shard-vnode="42041" data-shard="s1" data-key="order:acme:1"`, "by an override")
 	body, _ = pageOfServer(t, s, "/ring?key=hello")
@@ -106,7 +118,20 @@ func TestHostileTexts(t *testing.T) {
 		return []Member{{Name: evil, Addr: evil, Redis: evil, Admin: "javascript:alert(1)", Version: evil, Digest: evil, State: evil}}
 	}
 	s.deps.Pools = func() []Pool { return []Pool{{Name: evil, State: evil, LastError: evil}} }
-	body, _ := pageOfServer(t, s, "/ring?key=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+	s.deps.Progress = func() Progress {
+		return Progress{
+			Summary: evil, Changing: true, Shards: []ShardProgress{{Name: evil, Phase: evil}}, Handovers: []HandoverProgress{{From: evil, Step: evil, Fault: evil}},
+			Servers: []ServerProgress{{Name: evil, State: evil, Fault: evil}}, Lost: []Loss{{From: evil}},
+		}
+	}
+	s.deps.Shards.Moves = func(context.Context) ([]MovePart, error) {
+		return []MovePart{{Move: 1, From: evil, To: evil, State: "running", Step: evil, Why: evil}}, errors.New(evil)
+	}
+	body, _ := pageOfServer(t, s, "/ring?key=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&weight=2&add=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+	contains(t, body, "would move", "alert(1)&lt;/script&gt; <span class=\"dim\">(new)</span>")
+	if strings.Contains(body, "ringside cache add") {
+		t.Error("a command is offered that a shell would take apart")
+	}
 	if n := strings.Count(body, "<script>"); n != 1 {
 		t.Errorf("%d scripts on the page", n)
 	}

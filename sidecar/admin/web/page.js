@@ -27,6 +27,10 @@
     return response;
   }
 
+  // What the keyboard stops at, and what has scroll bars of its own, in a part of the page.
+  const stops = (part) => [...part.querySelectorAll("a, button, [tabindex]")];
+  const boxes = (part) => [part, ...part.querySelectorAll(".scroll")];
+
   // adopt takes over what has changed, part by part, so that the focus, what is selected and what a screen reader is at stay where they are.
   function adopt(other) {
     if (other.documentElement.dataset.build !== build) return window.location.reload(); // a sidecar of another version
@@ -36,14 +40,14 @@
       for (const name of ["tag", "epoch"]) if (part.dataset[name]) e.dataset[name] = part.dataset[name];
       if (rendered.get(e.dataset.live) === part.innerHTML) continue;
       rendered.set(e.dataset.live, part.innerHTML);
-      const focused = e.contains(document.activeElement) ? document.activeElement.closest("[data-pick]") : null;
-      const scrolled = [e.scrollTop, e.scrollLeft];
+      const active = document.activeElement, inside = active !== e && e.contains(active), picked = inside && active.closest("[data-pick]")?.dataset;
+      const place = inside ? stops(e).indexOf(active) : -1, scrolled = boxes(e).map((box) => [box.scrollTop, box.scrollLeft]);
       e.replaceChildren(...part.childNodes);
-      [e.scrollTop, e.scrollLeft] = scrolled;
+      boxes(e).forEach((box, i) => [box.scrollTop, box.scrollLeft] = scrolled[i] ?? [0, 0]);
       dress(e);
-      if (focused) {
-        const same = [...e.querySelectorAll("[data-pick]")].find((p) => p.dataset.pick === focused.dataset.pick && p.dataset.name === focused.dataset.name);
-        (same ? same.querySelector("button") : e).focus({ preventScroll: true });
+      if (inside) {
+        const same = picked && [...e.querySelectorAll("[data-pick]")].find((p) => p.dataset.pick === picked.pick && p.dataset.name === picked.name)?.querySelector("button");
+        (same || stops(e)[place] || e).focus({ preventScroll: true });
       }
     }
   }
@@ -191,6 +195,7 @@
     }
     const text = query.toString();
     window.history.replaceState(null, "", "/ring" + (text && "?" + text));
+    fit();
     refresh();
   }
 
@@ -199,17 +204,18 @@
     const key = $("#key").value;
     ask({ key: key === "" ? null : key });
   });
-  const proposal = $("#preview-form"), NOTHING = { change: null, fleet: null, name: null, weight: null };
+  const proposal = $("#preview-form"), VERBS = ["change", "add", "drain", "weigh"], NOTHING = { change: null, add: null, drain: null, weigh: null, fleet: null, name: null, weight: null };
   function fit() { // the fields that the change needs, and the names that there are
     const { change, fleet } = proposal.elements;
     $("#weight-field").hidden = change.value === "drain";
+    proposal.querySelector("[type=reset]").hidden = !VERBS.some((verb) => new URLSearchParams(window.location.search).has(verb));
     proposal.elements.name.setAttribute("list", change.value === "add" ? "" : `names-${fleet.value}`);
   }
   proposal.addEventListener("change", fit);
   proposal.addEventListener("submit", (event) => {
     event.preventDefault();
     const { change, fleet, name, weight } = proposal.elements;
-    ask({ change: change.value, fleet: fleet.value, name: name.value.trim(), weight: change.value === "drain" ? null : weight.value });
+    ask({ ...NOTHING, change: change.value, fleet: fleet.value, name: name.value.trim(), weight: change.value === "drain" ? null : weight.value });
   });
   proposal.addEventListener("reset", (event) => {
     event.preventDefault();
