@@ -137,7 +137,7 @@ func (c *loadtestCmd) cluster(env *environment) (loaded, error) {
 	case c.Demo != "" && len(c.Addr)+len(c.Admin) > 0:
 		return l, errors.New("--demo says where the sidecars are: leave --addr and --admin out")
 	case c.Demo == "" && len(c.Addr) == 0:
-		return l, errors.New("what is to be loaded? --demo FILE, of ringside demo --json, or --addr HOST:PORT,...")
+		return l, errors.New("name what is to be loaded: --demo FILE, of ringside demo --json, or --addr HOST:PORT")
 	case c.Demo == "":
 		l.Redis, l.Admin = c.Addr, c.Admin
 		return l, nil

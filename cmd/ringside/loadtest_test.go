@@ -144,7 +144,7 @@ func TestLoadtestCalledWrongly(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "what is to be loaded? --demo FILE"},
+		{nil, "name what is to be loaded: --demo FILE"},
 		{[]string{"--demo", demo, "--addr", "x:1"}, "--demo says where the sidecars are"},
 		{[]string{"--demo", demo + "x"}, "--demo: open "},
 		{[]string{"--demo", events("x")}, "--demo: "},

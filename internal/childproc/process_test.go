@@ -171,6 +171,44 @@ func TestKillTreeLeavesNoChild(t *testing.T) {
 	}
 }
 
+// SignalTree knows a process by its id only, as a stranger's.
+func TestSignalTreeReachesTheChildren(t *testing.T) {
+	p := start(t, "sleep 60 & echo child=$!; sleep 60 & echo up; wait")
+	waitOutput(t, p, "up")
+	line, _, _ := strings.Cut(p.Output(), "\n")
+	child, err := strconv.Atoi(strings.TrimPrefix(line, "child="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		sig  syscall.Signal
+		want func(st status, found bool) bool
+	}{
+		{syscall.SIGSTOP, func(st status, found bool) bool { return found && st.stopped }},
+		{syscall.SIGCONT, func(st status, found bool) bool { return found && !st.stopped }},
+		{syscall.SIGKILL, func(st status, found bool) bool { return !found || st.zombie }},
+	} {
+		if err := SignalTree(p.PID(), c.sig); err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range []int{p.PID(), child} {
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(pollEvery) {
+				st, found, err := process(pid)
+				if err == nil && c.want(st, found) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("after %v pid %d is %+v, %v, %v", c.sig, pid, st, found, err)
+				}
+			}
+		}
+	}
+	<-p.Done()
+	if err := SignalTree(p.PID(), syscall.SIGSTOP); err == nil {
+		t.Error("a process that is gone was signalled")
+	}
+}
+
 // Guards C1: the kernel's signal is tied to a thread; a child must survive the threads of those who merely asked for it.
 func TestChildOutlivesTheCallersThread(t *testing.T) {
 	var p *Process
