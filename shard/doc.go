@@ -10,5 +10,6 @@
 //
 // Moving, likewise (NextMoveStep, MoveRow.After). Vnodes go from one shard to another in parts. What a shard keeps of a part is the state of its vnodes
 // there, and changes only by After; a driver decides by NextMoveStep from both. The destination's becoming owned is the only commit. The tests go through every order of
-// steps of drivers that die, are replaced and go on, writers, readers and an operator who calls it off.
+// steps of drivers that die, are replaced and go on, writers, readers and an operator who calls it off. A part may have one shard key instead: KeyClaim decides what may begin, and
+// what a shard keeps of the key.
 package shard

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// MoveState is where one part of a move, a set of vnodes that go together from one shard to another, stands on one of the two. It is the state of
-// each of those vnodes there.
+// MoveState is where one part of a move, a set of vnodes or one shard key that go together from one shard to another, stands on one of the two. It is the state
+// of each of those vnodes, or of the key, there.
 type MoveState string
 
 // The states. Of the source: owned, frozen, closed, moved, gone; of the destination: incoming, owned or cancelled, gone.
@@ -146,6 +146,28 @@ func NextMoveStep(s MoveSight) MoveStep {
 			return MoveThaw
 		}
 		return MoveCommit
+	}
+	return MoveStuck
+}
+
+// NextHomeStep decides what the driver of a part does next that lets a shard key's override begin or end to name the shard that has it already: nothing is copied,
+// and the key is the shard's all the time. Pure.
+func NextHomeStep(row MoveRow, token uint64, cancel, published bool) MoveStep {
+	switch {
+	case row.State == MoveGone:
+		return MoveDone
+	case row.Token > token:
+		return MoveWait
+	case row.Token < token:
+		return MoveClaimFrom
+	case row.State == MoveNone && cancel:
+		return MoveRestore
+	case row.State == MoveNone:
+		return MoveEnlist // nobody else moves the key, or its vnode, from now on
+	case row.State == MoveOwned && !published:
+		return MovePublish
+	case row.State == MoveOwned:
+		return MoveRestore
 	}
 	return MoveStuck
 }

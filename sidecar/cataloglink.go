@@ -94,7 +94,7 @@ func (l *catalogLink) create(ctx context.Context, t *topology.Topology) (*topolo
 
 // swap replaces from by to. The error is catalog.ErrConflict when somebody else was quicker. What is to be stored is made before the time begins to count,
 // and the catalog has all of its own time: a change that comes too late because the machine is busy would be tried again, and be too late again.
-func (l *catalogLink) swap(ctx context.Context, from, to *topology.Topology) error {
+func (l *catalogLink) swap(ctx context.Context, driver uint64, from, to *topology.Topology) error {
 	next := recordOf(to)
 	opening, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
@@ -102,5 +102,5 @@ func (l *catalogLink) swap(ctx context.Context, from, to *topology.Topology) err
 	if err != nil {
 		return err
 	}
-	return c.CompareAndSwap(ctx, from.Epoch, next)
+	return c.CompareAndSwapAs(ctx, driver, from.Epoch, next)
 }

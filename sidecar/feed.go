@@ -308,8 +308,13 @@ func (f *feed) publishLocked(t *topology.Topology) bool {
 // now: look, and decide anew. Where there is no catalog the change spreads by gossip, and of two that are made at the same time one is
 // lost: whoever made it looks again whether it has come to stay.
 func (f *feed) commit(ctx context.Context, from, next *topology.Topology) error {
+	return f.commitAs(ctx, 0, from, next)
+}
+
+// commitAs is commit by the driver of moves with that token: the error is catalog.ErrDeposed when it is that no more.
+func (f *feed) commitAs(ctx context.Context, driver uint64, from, next *topology.Topology) error {
 	if f.catalog != nil {
-		if err := f.catalog.swap(ctx, from, next); err != nil {
+		if err := f.catalog.swap(ctx, driver, from, next); err != nil {
 			if errors.Is(err, catalog.ErrConflict) {
 				f.refresh(ctx)
 			}

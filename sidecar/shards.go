@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringside/ring"
 	"ringside/shard"
 	"ringside/shard/catalog"
 	"ringside/shard/keyspace"
@@ -86,23 +87,36 @@ func (x *shards) currentRing() mover.Ring {
 	if r := x.ring.Load(); r != nil && r.of == t {
 		return r.ring
 	}
-	r := mover.Ring{Epoch: t.Epoch, Settled: !t.Changing(), Owners: t.ShardTable()}
+	r := mover.Ring{Epoch: t.Epoch, Settled: !t.Changing(), Owners: t.ShardTable(), Overrides: map[string]string{}}
 	for _, s := range t.Shards {
 		r.Shards, r.Weights = append(r.Shards, s.Name), append(r.Weights, s.Weight)
+	}
+	for _, o := range t.Overrides {
+		r.Overrides[o.ShardKey] = o.Shard
 	}
 	x.ring.Store(&ringOf{t, r})
 	return r
 }
 
 // publish implements mover.Deps.
-func (x *shards) publish(ctx context.Context, vnodes []uint16, to string) error {
+func (x *shards) publish(ctx context.Context, driver uint64, p catalog.NewPart) error {
+	x.feed.refresh(ctx)
 	for range 2 * changeTries {
 		t := x.topology.Current()
-		next, err := topology.GiveVnodes(t, vnodes, to)
+		var next *topology.Topology
+		var err error
+		switch {
+		case p.Key == "":
+			next, err = topology.GiveVnodes(t, p.Vnodes, p.To)
+		case p.Clear:
+			next, err = topology.ClearOverride(t, p.Key)
+		default:
+			next, err = topology.SetOverride(t, p.Key, p.To)
+		}
 		if err != nil || next == t {
 			return err
 		}
-		if err = x.feed.commit(ctx, t, next); !errors.Is(err, catalog.ErrConflict) {
+		if err = x.feed.commitAs(ctx, driver, t, next); !errors.Is(err, catalog.ErrConflict) {
 			return err
 		}
 	}
@@ -111,7 +125,9 @@ func (x *shards) publish(ctx context.Context, vnodes []uint16, to string) error 
 
 // functions are what the admin interface offers.
 func (x *shards) functions() admin.Shards {
-	return admin.Shards{Plan: x.plan, Start: x.start, Cancel: x.cancel, Moves: x.moves, Verify: x.verify, Add: x.add, Weigh: x.weigh, Attach: x.attach}
+	return admin.Shards{
+		Plan: x.plan, Start: x.start, Cancel: x.cancel, Moves: x.moves, Verify: x.verify, Add: x.add, Weigh: x.weigh, Remove: x.remove, Attach: x.attach,
+	}
 }
 
 var errNoCatalog = &topology.Refusal{Reason: "this cluster has no catalog, and so no shards"}
@@ -129,17 +145,44 @@ func (x *shards) request(ctx context.Context, want admin.MoveRequest) (mover.Req
 		return mover.Request{}, err
 	}
 	x.feed.refresh(ctx)
+	if want.Key != "" {
+		if err := x.divides(want.Key); err != nil {
+			return mover.Request{}, err
+		}
+		if t := x.topology.Current(); want.To != "" && len(t.Overrides) >= topology.MaxOverrides {
+			if _, err := topology.SetOverride(t, want.Key, want.To); err != nil {
+				return mover.Request{}, err
+			}
+		}
+	}
 	if want.To == "" {
-		return mover.Request{}, nil
+		return mover.Request{Key: want.Key}, nil
 	}
 	if x.topology.Current().ShardIndex(want.To) < 0 {
 		return mover.Request{}, &topology.Refusal{Unknown: true, Reason: fmt.Sprintf("there is no shard %s", want.To)}
+	}
+	if want.Key != "" {
+		return mover.Request{Key: want.Key, To: want.To}, nil
 	}
 	vnodes, err := mover.Vnodes(want.First, want.Last)
 	if err != nil {
 		return mover.Request{}, &admin.BadChangeError{Reason: err.Error()}
 	}
 	return mover.Request{To: want.To, Vnodes: vnodes}, nil
+}
+
+// divides refuses what is no shard key of any keyspace.
+func (x *shards) divides(key string) error {
+	all := x.keyspaces.Keyspaces()
+	if len(all) == 0 {
+		return &topology.Refusal{Reason: "no keyspace has a table: there are no shard keys"}
+	}
+	for _, ks := range all {
+		if ks.IsShardKey([]byte(key)) {
+			return nil
+		}
+	}
+	return &admin.BadChangeError{Reason: fmt.Sprintf("%q is no shard key: no keyspace's shard_by field can have that value", key)}
 }
 
 func (x *shards) plan(ctx context.Context, want admin.MoveRequest) (admin.MovePlan, error) {
@@ -175,16 +218,21 @@ func (x *shards) start(ctx context.Context, want admin.MoveRequest) (admin.MoveS
 	switch {
 	case isRefused:
 		return admin.MoveStarted{}, &topology.Refusal{Reason: "the move was not begun: " + refused.Error()}
+	case errors.Is(err, catalog.ErrConflict) && want.Key != "":
+		return admin.MoveStarted{}, &topology.Refusal{Reason: fmt.Sprintf("vnode %d, that of shard key %q, is being moved already, or a key of it is: wait until that is done, or cancel it", ring.NewHasher().Vnode([]byte(want.Key)), want.Key)}
 	case errors.Is(err, mover.ErrNothing):
 		return admin.MoveStarted{}, &topology.Refusal{Reason: "there is nothing to move: the shards have what was asked for"}
 	case errors.Is(err, catalog.ErrConflict):
 		return admin.MoveStarted{}, &topology.Refusal{Reason: "some of the vnodes are being moved already: wait until that is done, or cancel it"}
+	case err != nil && p.Parts == nil:
+		return admin.MoveStarted{}, &topology.Refusal{Reason: err.Error()}
 	case err != nil:
 		return admin.MoveStarted{}, err
 	}
 	out := admin.MoveStarted{ID: id, Parts: len(p.Parts)}
 	for _, part := range p.Parts {
 		out.Vnodes += len(part.Vnodes)
+		out.Rows += part.Rows
 	}
 	return out, nil
 }
@@ -225,7 +273,7 @@ func (x *shards) moves(ctx context.Context) ([]admin.MovePart, error) {
 	out := make([]admin.MovePart, len(parts))
 	for i, p := range parts {
 		out[i] = admin.MovePart{
-			Move: p.Move, Part: p.ID, From: p.From, To: p.To, Vnodes: len(p.Vnodes), State: string(p.State), Cancel: p.Cancel, Step: p.Step, Why: p.Why,
+			ShardKey: p.Key, Clear: p.Clear, Move: p.Move, Part: p.ID, From: p.From, To: p.To, Vnodes: len(p.Vnodes), State: string(p.State), Cancel: p.Cancel, Step: p.Step, Why: p.Why,
 			Rows: p.Rows, Bytes: p.Bytes, Copied: p.Copied, Sent: p.Sent, Changes: p.Changes, Deleted: p.Deleted, Rate: p.Rate, ETA: -1, Attempts: p.Attempts,
 			Blocked: float64(p.Blocked.Microseconds()) / 1000,
 		}
@@ -251,7 +299,7 @@ func (x *shards) verify(ctx context.Context) (admin.MoveVerification, error) {
 	v := x.mover.Verify(ctx)
 	out := admin.MoveVerification{Epoch: v.Epoch, Faults: v.Faults}
 	for _, s := range v.Shards {
-		out.Shards = append(out.Shards, admin.ShardVerified{Name: s.Name, Vnodes: s.Vnodes, Moving: s.Moving, Rows: s.Rows, Astray: s.Astray})
+		out.Shards = append(out.Shards, admin.ShardVerified{Name: s.Name, Vnodes: s.Vnodes, Overrides: s.Keys, Moving: s.Moving, Rows: s.Rows, Astray: s.Astray})
 	}
 	return out, nil
 }
@@ -263,6 +311,33 @@ func (x *shards) weigh(ctx context.Context, name string, weight int64) (admin.Ch
 	return x.change(ctx, name, func(t *topology.Topology) (*topology.Topology, error) {
 		return topology.WeighShard(t, name, uint32(weight))
 	})
+}
+
+func (x *shards) remove(ctx context.Context, name string) (admin.Changed, error) {
+	if err := x.usable(); err != nil {
+		return admin.Changed{}, err
+	}
+	x.feed.refresh(ctx)
+	journal, err := x.feed.catalog.get(ctx)
+	if err != nil {
+		return admin.Changed{}, err
+	}
+	open, err := journal.OpenParts(ctx)
+	if err != nil {
+		return admin.Changed{}, err
+	}
+	for _, p := range open {
+		if p.From == name || p.To == name {
+			return admin.Changed{}, &topology.Refusal{Reason: fmt.Sprintf("move %d goes from shard %s to shard %s: wait until it is done, or cancel it", p.Move, p.From, p.To)}
+		}
+	}
+	t, err := x.changes.commit(ctx, admin.Change{Name: name}, func(t *topology.Topology) (*topology.Topology, error) {
+		return topology.RemoveShard(t, name)
+	})
+	if err != nil {
+		return admin.Changed{}, err
+	}
+	return admin.Changed{Epoch: t.Epoch, State: "gone"}, nil
 }
 
 // change makes a change of the shards.

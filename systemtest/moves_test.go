@@ -293,6 +293,51 @@ func TestAShardJoinsAndIsDrained(t *testing.T) {
 	if got := query(t, third, "select (select count(*) from users) + (select count(*) from orders) || ' ' || (select count(*) from ringside.ownership where state = 'owned')"); got != "0 0" {
 		t.Errorf("s3 was drained and holds %s (rows, vnodes)", got)
 	}
+	c.keyHasItsOwnShard(t, third)
 	t.Log(c.command(t, "move", "verify"))
 	x.check(t)
+	c.command(t, "shard", "remove", "s3")
+	if out := c.command(t, "ring"); strings.Contains(out, "s3") {
+		t.Errorf("s3 was removed: %s", out)
+	}
+}
+
+// keyHasItsOwnShard gives one tenant to a shard of weight 0, and takes it back.
+func (c *cluster) keyHasItsOwnShard(t *testing.T, third *pgx.Conn) {
+	l := lookup(t, c.Sidecars[0], "order:tenant7:7")
+	home := sql(t, c.shard(t, l.Shard).DSN())
+	const count = "select count(*)::text from orders where tenant = 'tenant7'"
+	all := query(t, home, count)
+	t.Log(c.command(t, "override", "set", "tenant7", "s3", "--dry-run"))
+	t.Log(c.command(t, "override", "set", "tenant7", "s3", "--wait"))
+	if there, here := query(t, third, count), query(t, home, count); there != all || here != "0" || all == "0" {
+		t.Errorf("of %s rows %s are on s3, %s where they were", all, there, here)
+	}
+	for _, s := range c.Sidecars {
+		if l := lookup(t, s, "order:tenant7:7"); l.Shard != "s3" {
+			eventually(t, 30*time.Second, "all sidecars know", func() bool { return lookup(t, s, "order:tenant7:7").Shard == "s3" })
+		}
+		if got := dial(t, s.Redis).do(t, "HGET", "order:tenant7:7", "item"); got == "" {
+			t.Errorf("%s does not read it", s.Name)
+		}
+	}
+	if _, err := home.Exec(t.Context(), "insert into orders values ('tenant7', 7)"); err == nil || !strings.Contains(err.Error(), "RS002") || !strings.Contains(err.Error(), "shard s3") {
+		t.Errorf("an insert where it was: %v", err)
+	}
+	for want, args := range map[string][]string{
+		"has 1 shard keys by overrides":              {"shard", "remove", "s3"},
+		`shard key "tenant7" is on shard s3 already`: {"override", "set", "tenant7", "s3"},
+		"there is no shard s9":                       {"override", "set", "tenant7", "s9"},
+		`shard key "tenant8" has no override`:        {"override", "clear", "tenant8"},
+		"has weight 1: give it weight 0":             {"shard", "remove", "s2"},
+		"there is no shard s8: ringside ring lists":  {"shard", "remove", "s8"},
+	} {
+		if out, err := c.tryCommand(args...); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v: %v, %s; want %s", args, err, out, want)
+		}
+	}
+	c.command(t, "override", "clear", "tenant7", "--wait")
+	if here := query(t, home, count); here != all {
+		t.Errorf("%s of %s rows came back", here, all)
+	}
 }

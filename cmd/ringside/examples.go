@@ -21,7 +21,7 @@ func examples() map[string][]string {
 		"shard add":      {"ringside shard add s3 'postgres://ringside@pg-3:5432/app' --max-connections 100 --wait"},
 		"shard weight":   {"ringside shard weight s1 0 && ringside move start --wait"},
 		"shard attach":   {"ringside shard attach users"},
-		"shard remove":   {"ringside shard remove s1 --wait"},
+		"shard remove":   {"ringside shard remove s1"},
 		"move plan":      {"ringside move plan", "ringside move plan --vnodes 0-1023 --to s2"},
 		"move start":     {"ringside move start --wait", "ringside move start --vnodes 0-1023 --to s2"},
 		"move status":    {"ringside move status"},

@@ -26,8 +26,9 @@ type cli struct {
 	Ring        ringCmd        `cmd:"" help:"Show the ring: servers, shards and what each owns."`
 	Lookup      lookupCmd      `cmd:"" help:"Say where a key lives."`
 	Cache       cacheCmd       `cmd:"" help:"Add, drain, weigh and remove cache servers while everything runs."`
-	Shard       shardCmd       `cmd:"" help:"Add and weigh shards, and attach tables."`
+	Shard       shardCmd       `cmd:"" help:"Add, weigh and remove shards, and attach tables."`
 	Move        moveCmd        `cmd:"" help:"Move vnodes between shards while everything runs."`
+	Override    overrideCmd    `cmd:"" help:"Place single shard keys, such as a large tenant, on a shard of their own choice."`
 	Verify      verifyCmd      `cmd:"" help:"Compare what is cached with the shards."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
 	Top         topCmd         `cmd:"" help:"Show live what sidecars do: requests, hit ratio, latency, queues, per shard and cache server."`

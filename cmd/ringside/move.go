@@ -75,7 +75,12 @@ func (c *movePlanCmd) Run(ctx context.Context, env *environment) error {
 		return err
 	}
 	client.timeout += shardsMayTake
-	body, err := client.get(ctx, "/moves/plan", url.Values{"vnodes": {c.Which.Vnodes}, "to": {c.Which.To}})
+	return showPlan(ctx, env, client, url.Values{"vnodes": {c.Which.Vnodes}, "to": {c.Which.To}}, c.JSON)
+}
+
+// showPlan shows what a request comes to.
+func showPlan(ctx context.Context, env *environment, client *adminClient, request url.Values, asJSON bool) error {
+	body, err := client.get(ctx, "/moves/plan", request)
 	if err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func (c *movePlanCmd) Run(ctx context.Context, env *environment) error {
 	if err := decodeAnswer("/moves/plan", body, &p); err != nil {
 		return err
 	}
-	if c.JSON {
+	if asJSON {
 		if err := writeJSON(env.stdout, body); err != nil {
 			return err
 		}
@@ -196,6 +201,7 @@ type movePart struct {
 	From     string  `json:"from"`
 	To       string  `json:"to"`
 	Vnodes   int     `json:"vnodes"`
+	ShardKey string  `json:"shard_key"`
 	State    string  `json:"state"`
 	Cancel   bool    `json:"cancel"`
 	Step     string  `json:"step"`
@@ -339,7 +345,11 @@ func (c *moveStatusCmd) Run(ctx context.Context, env *environment) error {
 		if p.ETA >= 0 {
 			eta = seconds(p.ETA).String()
 		}
-		parts.add(p.Move, p.Part, p.From, p.To, p.Vnodes, state, p.Step, p.Copied, p.Rows, fmt.Sprintf("%.0f", p.Rate), eta, p.Changes, p.Attempts,
+		var what any = p.Vnodes
+		if p.ShardKey != "" {
+			what = "key " + printable(p.ShardKey)
+		}
+		parts.add(p.Move, p.Part, p.From, p.To, what, state, p.Step, p.Copied, p.Rows, fmt.Sprintf("%.0f", p.Rate), eta, p.Changes, p.Attempts,
 			fmt.Sprintf("%.0f ms", p.Blocked), seconds(p.Seconds), p.Why)
 	}
 	return writeTables(env.stdout, parts)
@@ -404,6 +414,7 @@ func (c *moveVerifyCmd) Run(ctx context.Context, env *environment) error {
 		Shards []struct {
 			Name   string `json:"name"`
 			Vnodes int    `json:"vnodes"`
+			Keys   int    `json:"overrides"`
 			Moving int    `json:"moving"`
 			Rows   int64  `json:"rows"`
 			Astray int64  `json:"astray"`
@@ -416,9 +427,9 @@ func (c *moveVerifyCmd) Run(ctx context.Context, env *environment) error {
 	if c.JSON {
 		err = writeJSON(env.stdout, body)
 	} else {
-		found := &table{heading: []string{"SHARD", "VNODES", "MOVING", "ROWS", "ASTRAY"}}
+		found := &table{heading: []string{"SHARD", "VNODES", "OVERRIDES", "MOVING", "ROWS", "ASTRAY"}}
 		for _, s := range v.Shards {
-			found.add(s.Name, s.Vnodes, s.Moving, s.Rows, s.Astray)
+			found.add(s.Name, s.Vnodes, s.Keys, s.Moving, s.Rows, s.Astray)
 		}
 		faults := &table{heading: []string{"FAULT"}}
 		for _, f := range v.Faults {

@@ -11,6 +11,7 @@ import (
 type shardCmd struct {
 	Add    shardAddCmd    `cmd:"" help:"Let a PostgreSQL database become a shard. It owns nothing until vnodes are moved to it."`
 	Weight shardWeightCmd `cmd:"" help:"Give a shard another weight; 0 drains it. Moves carry it out: ringside move start."`
+	Remove shardRemoveCmd `cmd:"" help:"Forget a shard that has weight 0, and owns nothing any more."`
 	Attach shardAttachCmd `cmd:"" help:"Give the table of a keyspace, on every shard, what it needs to be moved."`
 }
 
@@ -45,6 +46,18 @@ type shardWeightCmd struct {
 // Run gives the shard its weight.
 func (c *shardWeightCmd) Run(ctx context.Context, env *environment) error {
 	return c.Change.shard(ctx, env, "/shards/weight", c.Name, map[string]any{"name": c.Name, "weight": c.Weight})
+}
+
+type shardRemoveCmd struct {
+	Name  string     `arg:"" help:"Its name."`
+	Admin adminFlags `embed:""`
+	JSON  bool       `name:"json" help:"Print the answer as JSON."`
+}
+
+// Run removes the shard. Its database stays as it is.
+func (c *shardRemoveCmd) Run(ctx context.Context, env *environment) error {
+	f := changeFlags{Admin: c.Admin, JSON: c.JSON}
+	return f.shard(ctx, env, "/shards/remove", c.Name, map[string]any{"name": c.Name})
 }
 
 // shard makes a change of one shard.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,6 +190,15 @@ func (c *Catalog) Create(ctx context.Context, first Record) (r Record, created b
 // CompareAndSwap replaces the topology of epoch from by next, whose epoch must be from+1. The error is ErrConflict when the catalog is at
 // another epoch or empty. After any other error the change may have been made: Load shows it.
 func (c *Catalog) CompareAndSwap(ctx context.Context, from uint64, next Record) error {
+	return c.CompareAndSwapAs(ctx, 0, from, next)
+}
+
+// ErrDeposed: another driver of moves has taken over.
+var ErrDeposed = errors.New("another sidecar drives the moves")
+
+// CompareAndSwapAs is CompareAndSwap by the driver of moves with that token. The error is ErrDeposed when it is that no more: what it believes to be
+// committed may have moved on.
+func (c *Catalog) CompareAndSwapAs(ctx context.Context, token, from uint64, next Record) error {
 	if err := next.validate(); err != nil {
 		return err
 	}
@@ -196,8 +206,14 @@ func (c *Catalog) CompareAndSwap(ctx context.Context, from uint64, next Record) 
 		return fmt.Errorf("catalog: epoch %d does not follow epoch %d", next.Epoch, from)
 	}
 	return c.call(ctx, "change", false, func(ctx context.Context) error {
-		tag, err := c.db.Exec(ctx, `update ringside.catalog set epoch = $2, digest = $3, topology = $4, changed_at = now() where epoch = $1`,
-			int64(from), int64(next.Epoch), next.Digest, next.Body)
+		tag, err := c.db.Exec(ctx, `update ringside.catalog set epoch = $2, digest = $3, topology = $4, changed_at = now()
+where epoch = $1 and ($5 = 0 or exists (select from ringside.driver where token = $5 for share))`, int64(from), int64(next.Epoch), next.Digest, next.Body, int64(token))
+		if err == nil && tag.RowsAffected() == 0 && token != 0 {
+			var drives bool
+			if err := c.db.QueryRow(ctx, `select exists (select from ringside.driver where token = $1)`, int64(token)).Scan(&drives); err != nil || !drives {
+				return cmp.Or(err, ErrDeposed)
+			}
+		}
 		if err == nil && tag.RowsAffected() == 0 {
 			return fmt.Errorf("%w: it is not at epoch %d any more", ErrConflict, from)
 		}

@@ -27,15 +27,17 @@ const (
 // Ended reports whether nothing more happens to the part.
 func (s PartState) Ended() bool { return s == PartDone || s == PartCancelled || s == PartFailed }
 
-// NewPart is a part that is to be moved.
+// NewPart is a part that is to be moved: vnodes, or one shard key. From and To are the same when a key's override begins or ends to name the shard that it is on.
 type NewPart struct {
 	From, To string
-	Vnodes   []uint16
-	Rows     int64 // as estimated
-	Bytes    int64 // likewise
+	Vnodes   []uint16 // of a shard key: its one vnode
+	Key      string   // the shard key; empty: all of the vnodes that no override places
+	Clear    bool     // of a shard key: it goes back to the shard of its vnode, and has no override then
+	Rows     int64    // as estimated
+	Bytes    int64    // likewise
 }
 
-// Part is one part of a move: vnodes that go from one shard to another together.
+// Part is one part of a move: what goes from one shard to another together.
 type Part struct {
 	NewPart
 	ID, Move int64
@@ -93,6 +95,8 @@ create table if not exists ringside.move_part (
 	started_at  timestamptz,
 	ended_at    timestamptz
 );
+alter table ringside.move_part add column if not exists shard_key text not null default ''; -- one key of the vnode; '': all of the vnodes
+alter table ringside.move_part add column if not exists clear boolean not null default false; -- its override ends
 create index if not exists move_part_move on ringside.move_part (move);
 create index if not exists move_part_open on ringside.move_part (id) where state in ('waiting', 'running');`
 
@@ -110,9 +114,9 @@ func (c *Catalog) CreateMove(ctx context.Context, parts []NewPart) (id int64, er
 				return err
 			}
 			for _, p := range parts {
-				tag, err := tx.Exec(ctx, `insert into ringside.move_part (move, source, destination, vnodes, rows, bytes) select $1, $2, $3, $4, $5, $6
+				tag, err := tx.Exec(ctx, `insert into ringside.move_part (move, source, destination, vnodes, rows, bytes, shard_key, clear) select $1, $2, $3, $4, $5, $6, $7, $8
 where not exists (select from ringside.move_part o cross join lateral unnest(o.vnodes) x join unnest($4::int[]) y on y = x where o.state in ('waiting', 'running'))`,
-					id, p.From, p.To, ints(p.Vnodes), p.Rows, p.Bytes)
+					id, p.From, p.To, ints(p.Vnodes), p.Rows, p.Bytes, p.Key, p.Clear)
 				if err != nil {
 					return err
 				}
@@ -155,7 +159,7 @@ func (c *Catalog) AnyOpen(ctx context.Context) (open bool, err error) {
 func (c *Catalog) parts(ctx context.Context, which string, args ...any) (parts []Part, err error) {
 	err = c.call(ctx, "read the moves", true, func(ctx context.Context) error {
 		parts = nil
-		rows, err := c.db.Query(ctx, `select p.id, p.move, p.source, p.destination, p.vnodes, p.rows, p.bytes, m.cancel, p.state, p.step, p.why, p.copied, p.sent,
+		rows, err := c.db.Query(ctx, `select p.id, p.move, p.source, p.destination, p.vnodes, p.shard_key, p.clear, p.rows, p.bytes, m.cancel, p.state, p.step, p.why, p.copied, p.sent,
 	p.changes, p.deleted, p.rate, p.attempts, p.blocked, m.created_at, coalesce(p.started_at, 'epoch'), coalesce(p.ended_at, 'epoch')
 from ringside.move_part p join ringside.move m on m.id = p.move `+which, args...)
 		if err != nil {
@@ -171,7 +175,7 @@ func scanPart(row pgx.CollectableRow) (Part, error) {
 	var p Part
 	var vnodes []int32
 	var blocked int64
-	err := row.Scan(&p.ID, &p.Move, &p.From, &p.To, &vnodes, &p.Rows, &p.Bytes, &p.Cancel, &p.State, &p.Step, &p.Why, &p.Copied, &p.Sent,
+	err := row.Scan(&p.ID, &p.Move, &p.From, &p.To, &vnodes, &p.Key, &p.Clear, &p.Rows, &p.Bytes, &p.Cancel, &p.State, &p.Step, &p.Why, &p.Copied, &p.Sent,
 		&p.Changes, &p.Deleted, &p.Rate, &p.Attempts, &blocked, &p.Created, &p.Started, &p.Ended)
 	p.Blocked = time.Duration(blocked) * time.Microsecond
 	for _, at := range []*time.Time{&p.Started, &p.Ended} {

@@ -24,13 +24,13 @@ func TestMovesDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	c := open(t, realpg.T(t).Database(t))
 	ctx := t.Context()
-	first, err := c.CreateMove(ctx, []NewPart{{"s1", "s2", vnodes(0, 30_000), 5, 6}, {"s1", "s3", vnodes(30_000, 30_001), 0, 0}})
+	first, err := c.CreateMove(ctx, []NewPart{{From: "s1", To: "s2", Vnodes: vnodes(0, 30_000), Rows: 5, Bytes: 6}, {From: "s1", To: "s3", Vnodes: vnodes(30_000, 30_001), Rows: 0, Bytes: 0}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, list := range map[string][]NewPart{
-		"another move": {{"s2", "s1", vnodes(29_999, 30_000), 0, 0}},
-		"itself":       {{"s2", "s1", vnodes(50_000, 50_002), 0, 0}, {"s2", "s3", vnodes(50_001, 50_003), 0, 0}},
+		"another move": {{From: "s2", To: "s1", Vnodes: vnodes(29_999, 30_000), Rows: 0, Bytes: 0}},
+		"itself":       {{From: "s2", To: "s1", Vnodes: vnodes(50_000, 50_002), Rows: 0, Bytes: 0}, {From: "s2", To: "s3", Vnodes: vnodes(50_001, 50_003), Rows: 0, Bytes: 0}},
 	} {
 		if _, err := c.CreateMove(ctx, list); !errors.Is(err, ErrConflict) {
 			t.Errorf("overlaps with %s: %v", name, err)
@@ -60,7 +60,7 @@ func TestMovesDoNotOverlap(t *testing.T) {
 	if parts, err = c.Parts(ctx, 1); err != nil || len(parts) != 2 || parts[0].State != PartDone || parts[0].Copied != 4 || parts[0].Blocked != 1500*time.Microsecond || parts[0].Ended.IsZero() {
 		t.Errorf("%d parts, %v", len(parts), err)
 	}
-	if _, err := c.CreateMove(ctx, []NewPart{{"s2", "s1", vnodes(0, 10), 0, 0}}); err != nil {
+	if _, err := c.CreateMove(ctx, []NewPart{{From: "s2", To: "s1", Vnodes: vnodes(0, 10), Rows: 0, Bytes: 0}}); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 	if found, open, err := c.CancelMove(ctx, first); err != nil || !found || open {
@@ -76,7 +76,7 @@ func TestOneDrives(t *testing.T) {
 	t.Parallel()
 	c := open(t, realpg.T(t).Database(t))
 	ctx := t.Context()
-	id, err := c.CreateMove(ctx, []NewPart{{"s1", "s2", vnodes(0, 1), 0, 0}})
+	id, err := c.CreateMove(ctx, []NewPart{{From: "s1", To: "s2", Vnodes: vnodes(0, 1), Rows: 0, Bytes: 0}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,10 +150,39 @@ func TestTheJournalIsAdded(t *testing.T) {
 		}
 	}
 	again := open(t, dsn)
-	if _, err := again.CreateMove(t.Context(), []NewPart{{"s1", "s2", vnodes(0, 1), 0, 0}}); err != nil {
+	if _, err := again.CreateMove(t.Context(), []NewPart{{From: "s1", To: "s2", Vnodes: vnodes(0, 1), Rows: 0, Bytes: 0}}); err != nil {
 		t.Error(err)
 	}
 	if r := load(t, again); r.Epoch != 1 {
 		t.Errorf("the topology is of epoch %d", r.Epoch)
+	}
+}
+
+// A driver that was replaced does not change the map any more.
+func TestOnlyTheDriverChangesTheMapAsSuch(t *testing.T) {
+	t.Parallel()
+	c := open(t, realpg.T(t).Database(t))
+	ctx := t.Context()
+	if _, _, err := c.Create(ctx, Record{Epoch: 1, Digest: "a", Body: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	token, ok, err := c.Lead(ctx, "one", 0, time.Minute)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := c.CompareAndSwapAs(ctx, token, 1, Record{Epoch: 2, Digest: "b", Body: []byte("2")}); err != nil {
+		t.Error(err)
+	}
+	if err := c.CompareAndSwapAs(ctx, token, 1, Record{Epoch: 2, Digest: "b", Body: []byte("2")}); !errors.Is(err, ErrConflict) {
+		t.Errorf("at a former epoch: %v", err)
+	}
+	if err := c.Resign(ctx, "one", token); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := c.Lead(ctx, "two", 0, time.Minute); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := c.CompareAndSwapAs(ctx, token, 2, Record{Epoch: 3, Digest: "c", Body: []byte("3")}); !errors.Is(err, ErrDeposed) {
+		t.Errorf("when another one drives: %v", err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-const tablesExist = `select to_regclass('ringside.catalog') is not null and to_regclass('ringside.move_part') is not null`
+const tablesExist = `select to_regclass('ringside.catalog') is not null and exists (
+	select from pg_catalog.pg_attribute where attrelid = to_regclass('ringside.move_part') and attname = 'clear' and not attisdropped)`
 
 const createTable = `create table if not exists ringside.catalog (
 	one        boolean primary key default true check (one),

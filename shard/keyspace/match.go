@@ -142,6 +142,11 @@ func (t Type) check(value []byte) verdict {
 	return canonical
 }
 
+// IsShardKey reports whether a text can be the shard key of a row: the canonical text of a value of the shard_by field.
+func (k *Keyspace) IsShardKey(text []byte) bool {
+	return len(text) <= MaxKeyLen && k.Fields[k.shardBy].Type.check(text) == canonical
+}
+
 // explain says why a value is misspelt and what is allowed instead.
 func (t Type) explain(value []byte) string {
 	if len(value) == 0 {

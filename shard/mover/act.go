@@ -9,10 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringside/shard"
+	"ringside/shard/catalog"
 )
 
 // act makes one step.
 func (p *part) act(ctx context.Context, step shard.MoveStep, s shard.MoveSight) error {
+	if p.atHome() {
+		return p.actAtHome(ctx, step)
+	}
 	if step >= shard.MoveExpect && step <= shard.MoveCommit {
 		if !p.turn.take(ctx, p) { // parts are copied and cut over one after another
 			p.holdUp("another part is being copied")
@@ -36,7 +40,7 @@ func (p *part) act(ctx context.Context, step shard.MoveStep, s shard.MoveSight) 
 	case shard.MoveCapture:
 		return p.from.barrier(ctx, step, func() {}, nil)
 	case shard.MoveCopy:
-		return p.copy(ctx)
+		return p.within(ctx, p.copy)
 	case shard.MoveCatchUp:
 		return p.within(ctx, p.catchUp)
 	case shard.MoveCompare:
@@ -56,15 +60,13 @@ func (p *part) act(ctx context.Context, step shard.MoveStep, s shard.MoveSight) 
 	case shard.MoveGive:
 		return p.from.step(ctx, step, stepTimeout, nil)
 	case shard.MovePublish:
-		return p.deps.Publish(ctx, p.spec.Vnodes, p.spec.To)
+		return p.publish(ctx)
 	case shard.MoveRelease:
 		return p.letGo(ctx)
 	case shard.MoveClean:
 		return p.clean(ctx)
 	case shard.MoveForget:
-		return p.to.step(ctx, step, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
-			return p.settleOwners(ctx, p.to, tx, `update ringside.owner set state = 'owned', move_id = null, moved_to = null where move_id = $1`)
-		})
+		return p.to.step(ctx, step, stepTimeout, func(ctx context.Context, tx pgx.Tx) error { return p.settleOwners(ctx, p.to, tx, step) })
 	case shard.MoveCancel:
 		return p.to.step(ctx, step, stepTimeout, nil)
 	case shard.MoveRestore:
@@ -78,9 +80,21 @@ func (p *part) act(ctx context.Context, step shard.MoveStep, s shard.MoveSight) 
 	return nil
 }
 
+func (p *part) publish(ctx context.Context) error {
+	err := p.deps.Publish(ctx, p.token, p.spec.NewPart)
+	if errors.Is(err, catalog.ErrDeposed) {
+		return shard.ErrMoveTaken
+	}
+	p.published = err == nil
+	return err
+}
+
 // within describes the tables before what needs them.
 func (p *part) within(ctx context.Context, do func(ctx context.Context) error) error {
 	if err := p.describeTables(ctx); err != nil {
+		return err
+	}
+	if err := p.narrow(ctx); err != nil {
 		return err
 	}
 	return do(ctx)
@@ -107,45 +121,40 @@ func (p *part) describeTables(ctx context.Context) error {
 	return nil
 }
 
-// expect makes the vnodes incoming on the destination, where they must be nobody's, and without rows.
+// expect makes what is moved incoming on the destination.
 func (p *part) expect(ctx context.Context) error {
-	return p.within(ctx, func(ctx context.Context) error {
-		return p.to.step(ctx, shard.MoveExpect, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
-			tag, err := tx.Exec(ctx, `insert into ringside.owner as o (vnode, state, epoch, move_id, token) select n, 'incoming', $3, $1, $4 from unnest($2::int[]) n
-on conflict (vnode) do update set state = 'incoming', epoch = $3, move_id = $1, token = $4, moved_to = null where o.state in ('moved', 'cancelled') and o.move_id is null`,
-				p.spec.ID, numbersOf(p.spec.Vnodes), int64(p.deps.Ring().Epoch), int64(p.token))
-			if err != nil {
-				return err
-			}
-			if n := int(tag.RowsAffected()); n != len(p.spec.Vnodes) {
-				return fmt.Errorf("%w: shard %s can take only %d of %d: the others are its own, or in another move", errNotOwned, p.spec.To, n, len(p.spec.Vnodes))
-			}
-			for i := range p.tables {
-				var rows bool
-				err := tx.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s where ringside_vnode = any(%s))`, p.tables[i].Name, numbers(p.spec.Vnodes))).Scan(&rows)
-				if err == nil && rows {
-					err = fmt.Errorf("%w: table %s on shard %s holds rows of them already", errNotOwned, p.tables[i].Name, p.spec.To)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			_, err = tx.Exec(ctx, `select ringside.forward()`)
-			return err
-		})
-	})
-}
-
-// enlist puts the vnodes under the part on the source, which must own them. Nothing changes for anybody yet.
-func (p *part) enlist(ctx context.Context) error {
-	return p.from.step(ctx, shard.MoveEnlist, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update ringside.owner set move_id = $1, token = $3 where vnode = any($2) and state = 'owned' and move_id is null`,
-			p.spec.ID, numbersOf(p.spec.Vnodes), int64(p.token))
+	if err := p.describeTables(ctx); err != nil {
+		return err
+	}
+	return p.to.step(ctx, shard.MoveExpect, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		var err error
+		if p.spec.Key != "" {
+			err = p.beginKey(ctx, tx, p.to, shard.MoveExpect)
+		} else {
+			err = p.expectVnodes(ctx, tx)
+		}
 		if err != nil {
 			return err
 		}
-		if n := int(tag.RowsAffected()); n != len(p.spec.Vnodes) {
-			return fmt.Errorf("%w: shard %s owns only %d of %d", errNotOwned, p.spec.From, n, len(p.spec.Vnodes))
+		_, err = tx.Exec(ctx, `select ringside.forward()`)
+		return err
+	})
+}
+
+// enlist puts it under the part on the source.
+func (p *part) enlist(ctx context.Context) error {
+	if err := p.to.open(ctx); err != nil {
+		return err
+	}
+	return p.from.step(ctx, shard.MoveEnlist, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		var err error
+		if p.spec.Key != "" {
+			err = p.beginKey(ctx, tx, p.from, shard.MoveEnlist)
+		} else {
+			err = p.enlistVnodes(ctx, tx)
+		}
+		if err != nil {
+			return err
 		}
 		_, err = tx.Exec(ctx, `select ringside.forward()`)
 		return err
@@ -162,9 +171,6 @@ func numbersOf(vnodes []uint16) []int32 {
 
 // copy copies pages for a moment.
 func (p *part) copy(ctx context.Context) error {
-	if err := p.describeTables(ctx); err != nil {
-		return err
-	}
 	if p.copier == nil {
 		var note []byte
 		if err := p.to.conn.QueryRow(ctx, `select copying from ringside.part where id = $1`, p.spec.ID).Scan(&note); err != nil {
@@ -174,7 +180,7 @@ func (p *part) copy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.copier = newCopier(at, p.tables)
+		p.copier = newCopier(at, p.tables, &p.scope)
 	}
 	for begun := time.Now(); time.Since(begun) < copyFor; {
 		if err := p.breathe(ctx); err != nil {
@@ -356,29 +362,10 @@ func (p *part) thaw(ctx context.Context) error {
 	return p.later(ctx, errLate)
 }
 
-// settleOwners ends the part's say about its vnodes.
-func (p *part) settleOwners(ctx context.Context, s *side, tx pgx.Tx, update string, args ...any) error {
-	if _, err := tx.Exec(ctx, update, append([]any{s.part}, args...)...); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, `delete from ringside.change where part = $1`, s.part); err != nil {
-		return err
-	}
-	if err := s.unpin(ctx, tx); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, `select ringside.forward()`); err != nil {
-		return err
-	}
-	// What is remembered of parts that have ended keeps late drivers from beginning anew. Nobody is that late.
-	_, err := tx.Exec(ctx, `delete from ringside.part where state = 'gone' and changed_at < now() - interval '30 days'`)
-	return err
-}
-
 // restore makes the vnodes the source's own again.
 func (p *part) restore(ctx context.Context) error {
 	return p.from.barrier(ctx, shard.MoveRestore, func() {}, func(ctx context.Context, tx pgx.Tx) error {
-		return p.settleOwners(ctx, p.from, tx, `update ringside.owner set move_id = null where move_id = $1`)
+		return p.settleOwners(ctx, p.from, tx, shard.MoveRestore)
 	})
 }
 
@@ -387,8 +374,9 @@ func (p *part) clean(ctx context.Context) error {
 	if err := p.delete(ctx, p.from, shard.MoveClean); err != nil {
 		return err
 	}
+	p.tellOwner(ctx)
 	return p.from.step(ctx, shard.MoveClean, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		return p.settleOwners(ctx, p.from, tx, `update ringside.owner set state = 'moved', moved_to = $2, move_id = null where move_id = $1`, p.spec.To)
+		return p.settleOwners(ctx, p.from, tx, shard.MoveClean)
 	})
 }
 
@@ -398,7 +386,7 @@ func (p *part) wipe(ctx context.Context) error {
 		return err
 	}
 	return p.to.step(ctx, shard.MoveWipe, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		return p.settleOwners(ctx, p.to, tx, `update ringside.owner set state = 'cancelled', moved_to = $2, move_id = null where move_id = $1`, p.spec.From)
+		return p.settleOwners(ctx, p.to, tx, shard.MoveWipe)
 	})
 }
 
@@ -409,6 +397,10 @@ const deleteAtOnce = 2000
 func (p *part) delete(ctx context.Context, s *side, step shard.MoveStep) error {
 	tables, err := describe(ctx, s.conn)
 	if err != nil {
+		return err
+	}
+	local := p.scope
+	if local.without, err = apart(ctx, s.conn, p.spec.Vnodes); err != nil { // the same on both, once they are known there
 		return err
 	}
 	for i := range tables {
@@ -425,8 +417,7 @@ func (p *part) delete(ctx context.Context, s *side, step shard.MoveStep) error {
 						return err
 					}
 				}
-				tag, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s where ctid = any(array(select x.ctid from %s x where x.ringside_vnode in
-	(select o.vnode from ringside.owner o where o.move_id = %d) limit %d))`, t.Name, t.Name, s.part, deleteAtOnce))
+				tag, err := tx.Exec(ctx, fmt.Sprintf(`delete from %s where ctid = any(array(select ctid from %s where %s limit %d))`, t.Name, t.Name, local.mine(t, s.part), deleteAtOnce))
 				n = tag.RowsAffected()
 				return err
 			})

@@ -101,13 +101,13 @@ func (p *part) applyChanges(ctx context.Context, limit int, step shard.MoveStep)
 					return err
 				}
 			}
-			if _, err := tx.Exec(ctx, `delete from `+t.Name+` where `+t.among(p.to.part, keyList(keys))); err != nil {
+			if _, err := tx.Exec(ctx, `delete from `+t.Name+` where `+t.among(keyList(keys), p.scope.mine(t, p.to.part))); err != nil {
 				return err
 			}
 		}
 		for at, keys := range n.keys {
 			t := &p.tables[at]
-			_, _, err := stream(ctx, p.from.conn.PgConn(), `copy (select `+t.columns()+` from `+t.Name+` where `+t.among(p.from.part, keyList(keys))+`) to stdout`,
+			_, _, err := stream(ctx, p.from.conn.PgConn(), `copy (select `+t.columns()+` from `+t.Name+` where `+t.among(keyList(keys), p.scope.mine(t, p.from.part))+`) to stdout`,
 				tx.Conn().PgConn(), `copy `+t.Name+` (`+t.columns()+`) from stdin`)
 			if err != nil {
 				return err

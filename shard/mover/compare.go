@@ -69,7 +69,7 @@ type doubt struct {
 // differing returns those vnodes whose rows differ.
 func (p *part) differing(ctx context.Context, at int, vnodes []uint16) ([]uint16, error) {
 	t := &p.tables[at]
-	sql := fmt.Sprintf(`select ringside_vnode, %s from %s where ringside_vnode = any(%s) group by 1`, t.checksum(), t.Name, numbers(vnodes))
+	sql := fmt.Sprintf(`select ringside_vnode, %s from %s where ringside_vnode = any(%s)%s group by 1`, t.checksum(), t.Name, numbers(vnodes), p.scope.also(t))
 	sums, err := onBoth(ctx, p, func(ctx context.Context, s *side) (map[int32]sum, error) {
 		out := map[int32]sum{}
 		rows, err := s.conn.Query(ctx, sql)
@@ -123,7 +123,7 @@ func (p *part) compareChanged(ctx context.Context) error {
 		}
 		if len(keys) > 0 {
 			list := keyList(keys)
-			if err := p.equal(ctx, t, fmt.Sprintf("of %d changed ones", len(keys)), func(part int64) string { return t.among(part, list) }); err != nil {
+			if err := p.equal(ctx, t, fmt.Sprintf("of %d changed ones", len(keys)), func(part int64) string { return t.among(list, p.scope.mine(t, part)) }); err != nil {
 				return err
 			}
 		}
@@ -134,7 +134,7 @@ func (p *part) compareChanged(ctx context.Context) error {
 			}
 		}
 		if len(vnodes) > 0 {
-			which := "ringside_vnode = any(" + numbers(vnodes) + ")"
+			which := "ringside_vnode = any(" + numbers(vnodes) + ")" + p.scope.also(t)
 			if err := p.equal(ctx, t, fmt.Sprintf("vnode %d and others, %d in all", vnodes[0], len(vnodes)), func(int64) string { return which }); err != nil {
 				return err
 			}

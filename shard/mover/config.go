@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"ringside/ring"
 	"ringside/shard"
 	"ringside/shard/catalog"
 )
@@ -64,6 +65,30 @@ type Ring struct {
 	Shards  []string // sorted
 	Weights []uint32 // of Shards
 	Owners  []uint16 // vnode -> index in Shards, or ring.None. Read only
+	// Overrides are the shards of shard keys that are not placed by their vnode. Read only.
+	Overrides map[string]string
+}
+
+// owner returns the shard of a vnode, empty: none.
+func (r Ring) owner(vnode uint16) string {
+	if at := r.Owners[vnode]; at != ring.None {
+		return r.Shards[at]
+	}
+	return ""
+}
+
+// has reports whether the map, or the overrides, say what a part has come to.
+func (r Ring) has(p catalog.NewPart) bool {
+	if p.Key != "" {
+		at, apart := r.Overrides[p.Key]
+		return apart != p.Clear && (p.Clear || at == p.To)
+	}
+	for _, v := range p.Vnodes {
+		if r.owner(v) != p.To {
+			return false
+		}
+	}
+	return true
 }
 
 // Deps is what a Mover works with. The functions are called by many goroutines.
@@ -74,8 +99,9 @@ type Deps struct {
 	Ring func() Ring
 	// View returns the last view that was confirmed by a shard, and when it was asked for.
 	View func(name string) (shard.View, time.Time)
-	// Publish makes the shard map give vnodes to a shard, by a topology of the next epoch, if it does not. It returns once it is committed, and acted by here.
-	Publish func(ctx context.Context, vnodes []uint16, to string) error
+	// Publish makes the shard map give vnodes to a shard, or sets or clears the override of a key, by a topology of the next epoch, if it is not so already. It
+	// returns once it is committed, and acted by here; catalog.ErrDeposed when another driver than the one with that token has taken over.
+	Publish func(ctx context.Context, driver uint64, p catalog.NewPart) error
 	// Queue returns how long the first request waits for a connection to a shard.
 	Queue func(name string) time.Duration
 	// Tables are those of the keyspaces: name or schema.name, unquoted. Each must be attached.

@@ -33,6 +33,7 @@ type cursor struct {
 type copier struct {
 	cursor
 	tables []table
+	scope  *scope
 	at     int         // index in tables
 	left   []vnodeRows // of that table, from the cursor on; nil: not counted yet
 	size   int         // rows of the next page
@@ -43,8 +44,8 @@ type vnodeRows struct {
 	rows  int64
 }
 
-func newCopier(at cursor, tables []table) *copier {
-	c := &copier{cursor: at, tables: tables, size: firstPage}
+func newCopier(at cursor, tables []table, s *scope) *copier {
+	c := &copier{cursor: at, tables: tables, scope: s, size: firstPage}
 	for c.at < len(tables) && tables[c.at].Name < at.Table {
 		c.at++
 	}
@@ -79,8 +80,8 @@ func (c *copier) plan(ctx context.Context, from *side) (p page, ok bool, err err
 }
 
 func (c *copier) count(ctx context.Context, from *side, t *table) ([]vnodeRows, error) {
-	rows, err := from.conn.Query(ctx, fmt.Sprintf(`select t.ringside_vnode, count(*) from %s t where t.ringside_vnode in
-	(select o.vnode from ringside.owner o where o.move_id = %d) and t.ringside_vnode >= %d group by 1 order by 1`, t.Name, from.part, c.Vnode))
+	rows, err := from.conn.Query(ctx, fmt.Sprintf(`select ringside_vnode, count(*) from %s where %s and ringside_vnode >= %d group by 1 order by 1`,
+		t.Name, c.scope.mine(t, from.part), c.Vnode))
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +109,9 @@ func (c *copier) piece(ctx context.Context, from *side, t *table) (page, error) 
 			vnodes = append(vnodes, uint16(c.left[n].vnode))
 			n++
 		}
-		return page{t, fmt.Sprintf("ringside_vnode = any(%s)", numbers(vnodes)), cursor{Table: t.Name, Vnode: c.left[n-1].vnode + 1}}, nil
+		return page{t, fmt.Sprintf("ringside_vnode = any(%s)%s", numbers(vnodes), c.scope.also(t)), cursor{Table: t.Name, Vnode: c.left[n-1].vnode + 1}}, nil
 	}
-	where := fmt.Sprintf("ringside_vnode = %d", first.vnode)
+	where := fmt.Sprintf("ringside_vnode = %d%s", first.vnode, c.scope.also(t))
 	if c.After != "" {
 		where += fmt.Sprintf(" and (%s) > (%s)", t.key(), c.After)
 	}

@@ -21,6 +21,8 @@
 //	    the former map and writers by the new one use the same cached copies. The source is let go first.
 //	I7  Transactions of the mover say so in the write-ahead log (cdc.MoverOrigin), so that nobody takes what they write for changes of rows.
 //	I8  No row is in the source's outbox when it is frozen: whoever reads by the new map is not told by the source to keep away from a cached copy.
+//	I9  The owner of a vnode has a row in ringside.override for each key of it that an override places, and no other; such keys do not go with the vnode. A key and
+//	    its vnode are not in moves at the same time (KeyClaim of package shard).
 //
 // Connections: of its own, one to each shard for each part under way, two parts at a time; text by COPY straight from one shard to the other, so any type of column
 // will do.

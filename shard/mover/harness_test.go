@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -130,12 +131,26 @@ func (r *rig) now() Ring {
 	return r.ring
 }
 
-func (r *rig) publish(_ context.Context, vnodes []uint16, to string) error {
+func (r *rig) publish(_ context.Context, _ uint64, p catalog.NewPart) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if p.Key != "" {
+		overrides := maps.Clone(r.ring.Overrides)
+		if overrides == nil {
+			overrides = map[string]string{}
+		}
+		if delete(overrides, p.Key); !p.Clear {
+			overrides[p.Key] = p.To
+		}
+		if !maps.Equal(overrides, r.ring.Overrides) {
+			r.ring.Overrides = overrides
+			r.ring.Epoch++
+		}
+		return nil
+	}
 	owners := slices.Clone(r.ring.Owners)
-	for _, v := range vnodes {
-		owners[v] = uint16(slices.Index(r.ring.Shards, to))
+	for _, v := range p.Vnodes {
+		owners[v] = uint16(slices.Index(r.ring.Shards, p.To))
 	}
 	if !slices.Equal(owners, r.ring.Owners) {
 		r.ring.Owners = owners
@@ -274,12 +289,14 @@ func (r *rig) check() {
 			owners[v] = name
 		}
 		for sql, want := range map[string]string{
-			`select count(*)::text from counters c where not exists (select from ringside.owner o where o.vnode = c.ringside_vnode and o.state = 'owned')`: "0",
-			`select count(*)::text from ringside.change`:                                                "0",
-			`select count(*)::text from ringside.owner where move_id is not null`:                       "0",
-			`select count(*)::text from ringside.view where cutover is not null`:                        "0",
-			`select count(*)::text from ringside.part where state <> 'gone'`:                            "0",
-			`select count(*)::text from ringside.owner where state in ('frozen', 'closed', 'incoming')`: "0",
+			`select count(*)::text from counters c where coalesce((select k.state from ringside.override k where k.shard_key = c.id::text),
+	(select o.state from ringside.owner o where o.vnode = c.ringside_vnode)) is distinct from 'owned'`: "0",
+			`select count(*)::text from ringside.override where move_id is not null or state not in ('owned', 'moved')`: "0",
+			`select count(*)::text from ringside.change`:                                                                "0",
+			`select count(*)::text from ringside.owner where move_id is not null`:                                       "0",
+			`select count(*)::text from ringside.view where cutover is not null`:                                        "0",
+			`select count(*)::text from ringside.part where state <> 'gone'`:                                            "0",
+			`select count(*)::text from ringside.owner where state in ('frozen', 'closed', 'incoming')`:                 "0",
 		} {
 			if got := r.text(name, sql); got != want {
 				r.t.Errorf("%s: %s: %s, want %s", name, sql, got, want)
@@ -291,5 +308,8 @@ func (r *rig) check() {
 		if want := now.Shards[now.Owners[v]]; owners[int32(v)] != want {
 			r.t.Fatalf("vnode %d is owned by %q, the map says %s", v, owners[int32(v)], want)
 		}
+	}
+	for _, fault := range r.mover("verifier", nil).Verify(context.Background()).Faults {
+		r.t.Error(fault)
 	}
 }

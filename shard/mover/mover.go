@@ -202,7 +202,7 @@ func (m *Mover) drive(ctx context.Context, journal *catalog.Catalog, token uint6
 
 func (m *Mover) newPart(spec catalog.Part, token uint64, t *turn) *part {
 	p := &part{
-		cfg: m.cfg, deps: m.deps, spec: spec, token: token, met: m.met, after: m.after, turn: t,
+		cfg: m.cfg, deps: m.deps, spec: spec, scope: scope{vnodes: spec.Vnodes, key: spec.Key}, token: token, met: m.met, after: m.after, turn: t,
 		log:  m.log.With("part", spec.ID, "from", spec.From, "to", spec.To),
 		from: &side{shard: spec.From, peer: spec.To, source: true, part: spec.ID, token: token, dsn: m.deps.DSN},
 		to:   &side{shard: spec.To, peer: spec.From, part: spec.ID, token: token, dsn: m.deps.DSN},

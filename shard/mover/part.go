@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"ringside/ring"
 	"ringside/shard"
 	"ringside/shard/catalog"
 )
@@ -30,6 +29,7 @@ type part struct {
 	turn     *turn
 	hasTurn  bool
 
+	scope    scope
 	tables   []table // as the source describes them, with the destination's triggers; nil: not looked at yet
 	copier   *copier
 	compared bool
@@ -40,6 +40,7 @@ type part struct {
 	frozen   time.Time // when writers began to be kept waiting; zero: they are not, by this driver
 	// committing: the commit was sent, so that it may have been made.
 	committing bool
+	published  bool      // by this driver: what it believes of the map may be old
 	next       time.Time // no attempt at a cut-over before that
 	pause      time.Duration
 	fault      error // why it is called off, besides the operator
@@ -161,11 +162,17 @@ func (p *part) giveUp() {
 
 // once looks, decides and makes one step.
 func (p *part) once(ctx context.Context) (shard.MoveStep, error) {
-	s, err := p.see(ctx)
+	var s shard.MoveSight
+	var step shard.MoveStep
+	var err error
+	if p.atHome() {
+		step, err = p.nextAtHome(ctx)
+	} else if s, err = p.see(ctx); err == nil {
+		step = shard.NextMoveStep(s)
+	}
 	if err != nil {
 		return shard.MoveWait, err
 	}
-	step := shard.NextMoveStep(s)
 	p.count(func(g *gauge) {
 		if g.step != step && step != shard.MoveWait {
 			g.step, g.why = step, ""
@@ -196,29 +203,18 @@ func (p *part) see(ctx context.Context) (s shard.MoveSight, err error) {
 	if s.From, err = p.from.look(ctx); err != nil {
 		return s, err
 	}
-	r := p.deps.Ring()
-	s.Published = p.published(r)
+	s.Published = p.published
 	if s.From.State == shard.MoveOwned {
 		p.frozen, p.committing = time.Time{}, false
 	}
 	switch {
 	case s.From.State == shard.MoveOwned && s.To.Copied:
 		err = p.from.conn.QueryRow(ctx, `select count(*) > $2 from (select from ringside.change where part = $1 limit $2 + 1) c`, p.spec.ID, changesAtOnce/4).Scan(&s.Behind)
-		s.Ready = p.ready(r)
+		s.Ready = p.ready(p.deps.Ring())
 	case s.From.State == shard.MoveFrozen && p.frozen.IsZero():
 		s.Held = false // by a driver before this one
 	}
 	return s, err
-}
-
-// published reports whether the shard map gives all of the vnodes to the destination.
-func (p *part) published(r Ring) bool {
-	for _, v := range p.spec.Vnodes {
-		if at := r.Owners[v]; at == ring.None || r.Shards[at] != p.spec.To {
-			return false
-		}
-	}
-	return true
 }
 
 // ready reports whether a cut-over may be tried now.
@@ -310,7 +306,7 @@ func (p *part) finish() {
 		switch {
 		case p.fault != nil && !p.release.done:
 			g.finished, g.why = catalog.PartFailed, p.fault.Error()
-		case p.release.done || p.published(p.deps.Ring()):
+		case p.release.done || p.published || p.deps.Ring().has(p.spec.NewPart):
 			g.finished, g.why = catalog.PartDone, ""
 		default:
 			g.finished, g.why = catalog.PartCancelled, ""

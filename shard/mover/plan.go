@@ -10,10 +10,11 @@ import (
 	"ringside/shard/catalog"
 )
 
-// Request is what an operator asks to be moved: what the weights ask for, or some vnodes to one shard.
+// Request is what an operator asks to be moved: what the weights ask for, some vnodes to one shard, or a shard key.
 type Request struct {
 	To     string   // empty: what the weights ask for
-	Vnodes []uint16 // with To
+	Vnodes []uint16 // with To, without Key
+	Key    string   // this shard key: to To, by an override; without To its override ends
 }
 
 const (
@@ -27,6 +28,10 @@ type estimate struct{ rows, bytes float64 }
 
 // flows works out what is to be moved: by source and destination. Least is moved that reaches the weights, exactly (ring.PlanShards). Pure.
 func flows(r Ring, want Request) ([]catalog.NewPart, error) {
+	if want.Key != "" {
+		part, err := keyFlow(r, want)
+		return []catalog.NewPart{part}, err
+	}
 	target := slices.Clone(r.Owners)
 	if want.To == "" {
 		nodes := make([]ring.Node, len(r.Shards))
@@ -67,12 +72,40 @@ func flows(r Ring, want Request) ([]catalog.NewPart, error) {
 	return out, nil
 }
 
+// keyFlow is flows for a shard key.
+func keyFlow(r Ring, want Request) (catalog.NewPart, error) {
+	vnode := ring.NewHasher().Vnode([]byte(want.Key))
+	at, apart := r.Overrides[want.Key]
+	home := r.owner(vnode)
+	p := catalog.NewPart{From: at, To: want.To, Vnodes: []uint16{vnode}, Key: want.Key}
+	if !apart {
+		p.From = home
+	}
+	switch {
+	case p.From == "":
+		return p, fmt.Errorf("vnode %d is owned by no shard", vnode)
+	case want.To == "" && !apart:
+		return p, fmt.Errorf("shard key %q has no override: it is on shard %s, by its vnode %d", want.Key, home, vnode)
+	case want.To == "":
+		p.To, p.Clear = home, true
+	case !slices.Contains(r.Shards, want.To):
+		return p, fmt.Errorf("there is no shard %s", want.To)
+	case apart && at == want.To:
+		return p, fmt.Errorf("shard key %q is on shard %s already, by an override", want.Key, at)
+	}
+	return p, nil
+}
+
 // cut divides flows into parts of a bearable size, by what a vnode of each shard holds. Parts of different flows alternate, so that no shard fills up before another one
 // empties. Pure.
 func cut(flows []catalog.NewPart, holds map[string]estimate) []catalog.NewPart {
 	queues := make([][]catalog.NewPart, len(flows))
 	longest := 0
 	for i, f := range flows {
+		if f.Key != "" {
+			queues[i], longest = []catalog.NewPart{f}, max(longest, 1)
+			continue
+		}
 		e := holds[f.From]
 		size := partVnodes
 		if e.rows > 0 {

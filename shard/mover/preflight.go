@@ -36,18 +36,21 @@ const (
 
 // shardFacts is what one shard says before a move.
 type shardFacts struct {
-	tables   []table
-	owned    int    // vnodes
-	busy     int    // of the vnodes asked about, those that are in another move
-	taken    int    // of them, those that the shard owns
-	rows     string // a table that holds rows of them
-	old      string // an old transaction
-	version  int
-	ringside bool // the role may change what belongs to ringside
+	tables []table
+	owned  int    // vnodes
+	busy   int    // of the vnodes asked about, those that are in another move
+	taken  int    // of them, those that the shard owns
+	rows   string // a table that holds rows of them
+	// held and heldBytes are what the shard has of the shard key asked about; owns whether it is its own.
+	held, heldBytes int64
+	owns            bool
+	old             string // an old transaction
+	version         int
+	ringside        bool // the role may change what belongs to ringside
 }
 
-// schemaVersion is the first that knows moves.
-const schemaVersion = 3
+// schemaVersion is the first that knows moves of vnodes and of single keys.
+const schemaVersion = 5
 
 // Plan works out what a request comes to, and what speaks against it.
 func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
@@ -61,6 +64,10 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 	var p Plan
 	leaving, coming := map[string][]uint16{}, map[string][]uint16{}
 	for _, f := range list {
+		if f.From == f.To { // nothing is copied
+			coming[f.To] = []uint16{}
+			continue
+		}
 		leaving[f.From] = append(leaving[f.From], f.Vnodes...)
 		coming[f.To] = append(coming[f.To], f.Vnodes...)
 	}
@@ -70,7 +77,7 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 		if leaving[name] == nil && coming[name] == nil {
 			continue
 		}
-		f, err := m.facts(ctx, name, leaving[name], coming[name])
+		f, err := m.facts(ctx, name, leaving[name], coming[name], want.Key)
 		if err != nil {
 			p.Refused = append(p.Refused, fmt.Sprintf("it cannot be looked at: %v", err))
 			continue
@@ -98,6 +105,12 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 	if !r.Settled {
 		p.Notes = append(p.Notes, "the ring of cache servers is changing: cut-overs wait until that is done")
 	}
+	if want.Key != "" {
+		list[0].Rows, list[0].Bytes = facts[list[0].From].held, facts[list[0].From].heldBytes
+		if list[0].From == list[0].To {
+			list[0].Rows, list[0].Bytes = 0, 0
+		}
+	}
 	p.Parts = cut(list, holds)
 	var rows, bytes int64
 	for _, part := range p.Parts {
@@ -111,7 +124,11 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 			}
 		}
 		if need > 0 {
-			p.Notes = append(p.Notes, fmt.Sprintf("shard %s needs about %s of disk for %d vnodes, and as much again for its log: PostgreSQL does not say how much is free", name, size(need), len(vnodes)))
+			what := fmt.Sprintf("%d vnodes", len(vnodes))
+			if want.Key != "" {
+				what = "that key"
+			}
+			p.Notes = append(p.Notes, fmt.Sprintf("shard %s needs about %s of disk for %s, and as much again for its log: PostgreSQL does not say how much is free", name, size(need), what))
 		}
 	}
 	slices.Sort(p.Notes)
@@ -160,9 +177,12 @@ func (m *Mover) Start(ctx context.Context, want Request) (id int64, p Plan, err 
 	return id, p, err
 }
 
-func (m *Mover) facts(ctx context.Context, name string, leaving, coming []uint16) (f shardFacts, err error) {
+func (m *Mover) facts(ctx context.Context, name string, leaving, coming []uint16, key string) (f shardFacts, err error) {
 	err = onShard(ctx, name, m.deps.DSN, func(ctx context.Context, conn *pgx.Conn) error {
 		f, err = look(ctx, conn, name, leaving, coming)
+		if err == nil && key != "" && f.version >= schemaVersion {
+			err = f.lookAtKey(ctx, conn, key)
+		}
 		return err
 	})
 	return f, err
@@ -196,12 +216,34 @@ from ringside.ownership o, pg_class c where c.oid = 'ringside.part'::regclass gr
 	}
 	for i := 0; i < len(f.tables) && err == nil && len(coming) > 0; i++ {
 		var there bool
-		err = conn.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s where ringside_vnode = any($1))`, f.tables[i].Name), numbersOf(coming)).Scan(&there)
+		err = conn.QueryRow(ctx, fmt.Sprintf(`select exists (select from %s where ringside_vnode = any($1)
+	and (%s::text collate "C") not in (select shard_key from ringside.override where vnode = any($1)))`, f.tables[i].Name, f.tables[i].ShardBy), numbersOf(coming)).Scan(&there)
 		if there && f.rows == "" {
 			f.rows = f.tables[i].Name
 		}
 	}
 	return f, err
+}
+
+// lookAtKey looks at one shard key instead of at its vnode.
+func (f *shardFacts) lookAtKey(ctx context.Context, conn *pgx.Conn, key string) error {
+	vnode := ring.NewHasher().Vnode([]byte(key))
+	f.rows, f.taken = "", 0
+	s := scope{key: key}
+	for i := range f.tables {
+		var n, all int64
+		t := &f.tables[i]
+		err := conn.QueryRow(ctx, fmt.Sprintf(`select count(*), greatest(%d, count(*)) from %s where ringside_vnode = %d%s`, t.Rows, t.Name, vnode, s.also(t))).Scan(&n, &all)
+		if err != nil {
+			return err
+		}
+		if f.held += n; n > 0 {
+			f.heldBytes += t.Bytes / max(all, 1) * n
+			f.rows = t.Name
+		}
+	}
+	return conn.QueryRow(ctx, `select coalesce((select state from ringside.override where shard_key = $1), (select state from ringside.owner where vnode = $2)) is not distinct from 'owned'`,
+		key, int32(vnode)).Scan(&f.owns)
 }
 
 // refusals says what on one shard speaks against the move. Pure.
@@ -247,8 +289,11 @@ func (f *shardFacts) refusals(name string, keyspaces []string, leaving, coming [
 	if len(coming) > 0 && f.taken > 0 {
 		refuse("it owns %d of the vnodes already, although the shard map gives them to others", f.taken)
 	}
-	if f.rows != "" {
-		refuse("table %s holds rows of the vnodes already: they would be lost; look at them, then delete them", f.rows)
+	if f.owns && len(coming) > 0 {
+		refuse("it owns the shard key already, although the map places it elsewhere")
+	}
+	if f.rows != "" && len(coming) > 0 {
+		refuse("table %s holds rows of what is to come already: they would be lost; look at them, then delete them", f.rows)
 	}
 	if f.old != "" && len(leaving) > 0 {
 		refuse("a transaction that has written is open for long (%s): the cut-over would wait for it", f.old)

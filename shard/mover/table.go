@@ -24,8 +24,9 @@ type table struct {
 	Foreign []foreignKey `json:"foreign"`
 	Kind    string       `json:"kind"` // pg_class.relkind
 	Secured bool         `json:"secured"`
-	May     bool         `json:"may"`  // read, insert and delete
-	Mute    bool         `json:"mute"` // triggers of others can be kept from firing
+	May     bool         `json:"may"`      // read, insert and delete
+	Mute    bool         `json:"mute"`     // triggers of others can be kept from firing
+	ShardBy string       `json:"shard_by"` // the column by which it is divided
 }
 
 type column struct {
@@ -56,6 +57,7 @@ select pg_catalog.json_build_object('oid', t.oid::bigint, 'name', pg_catalog.for
 	'rows', greatest(t.reltuples, 0)::bigint, 'bytes', pg_catalog.pg_total_relation_size(t.oid), 'secured', pg_catalog.row_security_active(t.oid),
 	'may', pg_catalog.has_table_privilege(t.oid, 'select') and pg_catalog.has_table_privilege(t.oid, 'insert') and pg_catalog.has_table_privilege(t.oid, 'delete'),
 	'mute', pg_catalog.has_parameter_privilege('session_replication_role', 'set'),
+	'shard_by', (select pg_catalog.quote_ident(a.attname) from pg_catalog.pg_attribute a where a.attrelid = t.oid and a.attnum = t.shard_by),
 	'columns', (select json_agg(json_build_object('name', pg_catalog.quote_ident(a.attname), 'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
 			'generated', a.attgenerated <> '', 'not_null', a.attnotnull) order by a.attname)
 		from pg_catalog.pg_attribute a where a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped),
@@ -150,14 +152,13 @@ func (t *table) keyLiteral() string {
 	return strings.Join(parts, ` || ', ' || `)
 }
 
-// among is the condition that a row of the part is one of those keys, given as a JSON array of arrays.
-func (t *table) among(part int64, keys string) string {
+// among is the condition that a row is one of those keys, given as a JSON array of arrays, and meets another condition.
+func (t *table) among(keys, mine string) string {
 	parts := make([]string, len(t.Key))
 	for i, c := range t.Key {
 		parts[i] = fmt.Sprintf("(k.value ->> %d)::%s", i, c.Type)
 	}
-	return fmt.Sprintf(`(%s) in (select %s from pg_catalog.jsonb_array_elements(%s::jsonb) k)
-	and ringside_vnode in (select o.vnode from ringside.owner o where o.move_id = %d)`, t.key(), strings.Join(parts, ", "), quoteText(keys), part)
+	return fmt.Sprintf(`(%s) in (select %s from pg_catalog.jsonb_array_elements(%s::jsonb) k) and %s`, t.key(), strings.Join(parts, ", "), quoteText(keys), mine)
 }
 
 // checksum is what two shards must agree on: how many rows, and a sum that does not depend on their order.

@@ -57,7 +57,10 @@ func (r *rig) key(id int) keyspace.Key {
 
 // place is where the map says that a key is, and the view of that shard. The map may be of a while ago.
 func (w *writers) place(now Ring, k *keyspace.Key) (string, shard.View) {
-	name := now.Shards[now.Owners[k.ShardVnode]]
+	name := now.Overrides[string(k.ShardKey)]
+	if name == "" {
+		name = now.Shards[now.Owners[k.ShardVnode]]
+	}
 	v, _ := w.r.fleet.Confirmation(name).View()
 	return name, v
 }

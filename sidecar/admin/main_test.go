@@ -66,6 +66,7 @@ func noShards() Shards {
 		Verify: func(context.Context) (MoveVerification, error) { return MoveVerification{}, no },
 		Add:    func(context.Context, NewShard) (Changed, error) { return Changed{}, no },
 		Weigh:  func(context.Context, string, int64) (Changed, error) { return Changed{}, no },
+		Remove: func(context.Context, string) (Changed, error) { return Changed{}, no },
 		Attach: func(context.Context, string) (Attached, error) { return Attached{}, no },
 	}
 }

@@ -24,18 +24,21 @@ type Shards struct {
 	Moves  func(ctx context.Context) ([]MovePart, error)
 	Verify func(ctx context.Context) (MoveVerification, error)
 	Add    func(ctx context.Context, s NewShard) (Changed, error)
+	Remove func(ctx context.Context, name string) (Changed, error)
 	Weigh  func(ctx context.Context, name string, weight int64) (Changed, error)
 	Attach func(ctx context.Context, table string) (Attached, error)
 }
 
 func (s Shards) complete() bool {
-	return s.Plan != nil && s.Start != nil && s.Cancel != nil && s.Moves != nil && s.Verify != nil && s.Add != nil && s.Weigh != nil && s.Attach != nil
+	return s.Plan != nil && s.Start != nil && s.Cancel != nil && s.Moves != nil && s.Verify != nil && s.Add != nil && s.Weigh != nil && s.Remove != nil && s.Attach != nil
 }
 
-// MoveRequest is what is to be moved: what the weights ask for, or the vnodes First to Last to shard To.
+// MoveRequest is what is to be moved: what the weights ask for, the vnodes First to Last to shard To, or the shard key Key to it, by an override; without To, back to
+// the shard of its vnode.
 type MoveRequest struct {
 	To          string
 	First, Last int // with To
+	Key         string
 }
 
 // MovePlan is what a request comes to. Nothing was changed.
@@ -64,6 +67,7 @@ type MoveStarted struct {
 	ID     int64 `json:"id"`
 	Parts  int   `json:"parts"`
 	Vnodes int   `json:"vnodes"`
+	Rows   int64 `json:"rows"` // about
 }
 
 // MovePart is one part of a move.
@@ -73,7 +77,9 @@ type MovePart struct {
 	From     string  `json:"from"`
 	To       string  `json:"to"`
 	Vnodes   int     `json:"vnodes"`
-	State    string  `json:"state"` // waiting, running, done, cancelled or failed
+	ShardKey string  `json:"shard_key,omitempty"` // only this one of its vnode
+	Clear    bool    `json:"clear,omitempty"`     // its override ends
+	State    string  `json:"state"`               // waiting, running, done, cancelled or failed
 	Cancel   bool    `json:"cancel"`
 	Step     string  `json:"step"`
 	Why      string  `json:"why"`  // what holds it up, or why it failed
@@ -101,9 +107,11 @@ type MoveVerification struct {
 type ShardVerified struct {
 	Name   string `json:"name"`
 	Vnodes int    `json:"vnodes"`
-	Moving int    `json:"moving"`
-	Rows   int64  `json:"rows"`
-	Astray int64  `json:"astray"`
+	// Overrides are the shard keys that it owns by overrides.
+	Overrides int   `json:"overrides"`
+	Moving    int   `json:"moving"`
+	Rows      int64 `json:"rows"`
+	Astray    int64 `json:"astray"`
 }
 
 // NewShard is a shard that is to be added.
@@ -143,7 +151,7 @@ func (s *Server) newOrders() map[string]order {
 			if err := body.Decode(&in); err != nil {
 				return nil, badBody(err)
 			}
-			want, err := requestOf(in.Vnodes, in.To)
+			want, err := requestOf(in.Vnodes, in.To, "")
 			if err != nil {
 				return nil, err
 			}
@@ -178,6 +186,38 @@ func (s *Server) newOrders() map[string]order {
 			}
 			return s.deps.Shards.Weigh(ctx, in.Name, *in.Weight)
 		}},
+		"/overrides/set": {`{"shard_key":"acme","shard":"s3"}`, changeWithin + moveVerifyLimit/2, func(ctx context.Context, body *json.Decoder) (any, error) {
+			var in struct {
+				ShardKey string `json:"shard_key"`
+				Shard    string
+			}
+			if err := body.Decode(&in); err != nil {
+				return nil, badBody(err)
+			}
+			if in.ShardKey == "" || in.Shard == "" {
+				return nil, &BadChangeError{Reason: "shard_key or shard is missing"}
+			}
+			return s.deps.Shards.Start(ctx, MoveRequest{Key: in.ShardKey, To: in.Shard})
+		}},
+		"/overrides/clear": {`{"shard_key":"acme"}`, changeWithin + moveVerifyLimit/2, func(ctx context.Context, body *json.Decoder) (any, error) {
+			var in struct {
+				ShardKey string `json:"shard_key"`
+			}
+			if err := body.Decode(&in); err != nil {
+				return nil, badBody(err)
+			}
+			if in.ShardKey == "" {
+				return nil, &BadChangeError{Reason: "shard_key is missing"}
+			}
+			return s.deps.Shards.Start(ctx, MoveRequest{Key: in.ShardKey})
+		}},
+		"/shards/remove": {`{"name":"s3"}`, changeWithin, func(ctx context.Context, body *json.Decoder) (any, error) {
+			var in struct{ Name string }
+			if err := body.Decode(&in); err != nil {
+				return nil, badBody(err)
+			}
+			return s.deps.Shards.Remove(ctx, in.Name)
+		}},
 		"/shards/attach": {`{"table":"users"}`, attachWithin, func(ctx context.Context, body *json.Decoder) (any, error) {
 			var in struct{ Table string }
 			if err := body.Decode(&in); err != nil {
@@ -192,9 +232,15 @@ func badBody(err error) error {
 	return &BadChangeError{Reason: strings.TrimPrefix(err.Error(), "json: ")}
 }
 
-// requestOf reads what is to be moved: "A-B" and a shard, or neither.
-func requestOf(vnodes, to string) (MoveRequest, error) {
+// requestOf reads what is to be moved: "A-B" and a shard, or neither, or a shard key with or without a shard.
+func requestOf(vnodes, to, key string) (MoveRequest, error) {
 	bad := func(reason string) (MoveRequest, error) { return MoveRequest{}, &BadChangeError{Reason: reason} }
+	if key != "" {
+		if vnodes != "" {
+			return bad("vnodes and shard_key exclude each other")
+		}
+		return MoveRequest{Key: key, To: to}, nil
+	}
 	if (vnodes == "") != (to == "") {
 		return bad("vnodes and to go together: which vnodes, and to which shard; without both, what the weights ask for")
 	}
@@ -275,14 +321,14 @@ func (s *Server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	}{append([]MovePart{}, parts...)})
 }
 
-// serveMovePlan is /moves/plan?vnodes=A-B&to=NAME.
+// serveMovePlan is /moves/plan?vnodes=A-B&to=NAME, or /moves/plan?shard_key=KEY&to=NAME.
 func (s *Server) serveMovePlan(w http.ResponseWriter, r *http.Request) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		writeError(w, r, http.StatusBadRequest, "the query is malformed: %v", err)
 		return
 	}
-	want, err := requestOf(query.Get("vnodes"), query.Get("to"))
+	want, err := requestOf(query.Get("vnodes"), query.Get("to"), query.Get("shard_key"))
 	if err != nil {
 		writeError(w, r, http.StatusBadRequest, "%v", err)
 		return

@@ -16,7 +16,7 @@ func TestOrders(t *testing.T) {
 	var done string
 	note := func(format string, args ...any) { done = fmt.Sprintf(format, args...) }
 	s.deps.Shards.Start = func(_ context.Context, want MoveRequest) (MoveStarted, error) {
-		note("start %s %d-%d", want.To, want.First, want.Last)
+		note("%s", strings.TrimSpace(fmt.Sprintf("start %s %d-%d %s", want.To, want.First, want.Last, want.Key)))
 		return MoveStarted{ID: 7, Parts: 2, Vnodes: 5}, nil
 	}
 	s.deps.Shards.Cancel = func(_ context.Context, id int64) error {
@@ -34,6 +34,10 @@ func TestOrders(t *testing.T) {
 		note("weigh %s %d", name, weight)
 		return Changed{}, &topology.Refusal{Reason: "no"}
 	}
+	s.deps.Shards.Remove = func(_ context.Context, name string) (Changed, error) {
+		note("remove %s", name)
+		return Changed{Epoch: 9, State: "gone"}, nil
+	}
 	s.deps.Shards.Attach = func(_ context.Context, table string) (Attached, error) {
 		note("attach %s", table)
 		return Attached{Table: table, Shards: []string{"s1"}}, nil
@@ -44,12 +48,17 @@ func TestOrders(t *testing.T) {
 		code         int
 		did, said    string
 	}{
-		{"/moves/start", `{}`, 200, "start  0-0", `{"id":7,"parts":2,"vnodes":5}`},
+		{"/moves/start", `{}`, 200, "start  0-0", `{"id":7,"parts":2,"vnodes":5,"rows":0}`},
 		{"/moves/start", `{"vnodes":"0-1023","to":"s2"}`, 200, "start s2 0-1023", `"id":7`},
 		{"/moves/start", `{"vnodes":"65535","to":"s2"}`, 200, "start s2 65535-65535", `"id":7`},
 		{"/moves/start", `{"vnodes":"0-65536","to":"s2"}`, 400, "", "from 0 to 65535"},
 		{"/moves/start", `{"vnodes":"5-4","to":"s2"}`, 400, "", "from 0 to 65535"},
 		{"/moves/start", `{"to":"s2"}`, 400, "", "go together"},
+		{"/overrides/set", `{"shard_key":"acme","shard":"s2"}`, 200, "start s2 0-0 acme", `"id":7`},
+		{"/overrides/set", `{"shard_key":"acme"}`, 400, "", "shard_key or shard is missing"},
+		{"/overrides/clear", `{"shard_key":"acme"}`, 200, "start  0-0 acme", `"id":7`},
+		{"/overrides/clear", `{}`, 400, "", "shard_key is missing"},
+		{"/shards/remove", `{"name":"s3"}`, 200, "remove s3", `"state":"gone"`},
 		{"/moves/start", `{"shard":"s2"}`, 400, "", "unknown field"},
 		{"/moves/start", ``, 400, "", "write such as"},
 		{"/moves/cancel", `{"id":7}`, 200, "cancel 7", `{"id":7}`},

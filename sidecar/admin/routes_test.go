@@ -17,7 +17,7 @@ func TestAnswers(t *testing.T) {
 		return []Pool{{Name: "s1", Budget: 64, Limit: 32, InUse: 1, Idle: 2, Waiting: 3, OldestWaitMS: 4, Served: 5, Shed: 6, State: "down", LastError: "refused"}}
 	}
 	server := s.server(t)
-	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /history /invalidation /members /metrics /moves /moves/cancel /moves/plan /moves/start /moves/verify /pools /readyz /ring /ring/lookup /ring/preview /shards/add /shards/attach /shards/weight /topology /verify"
+	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /history /invalidation /members /metrics /moves /moves/cancel /moves/plan /moves/start /moves/verify /overrides/clear /overrides/set /pools /readyz /ring /ring/lookup /ring/preview /shards/add /shards/attach /shards/remove /shards/weight /topology /verify"
 	for _, test := range []struct {
 		method, target string
 		code           int
