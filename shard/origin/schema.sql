@@ -79,7 +79,6 @@ end $$;
 --   RS002  this shard does not own the vnode, or the key; DETAIL is where it moved to, if known
 --   RS003  it is frozen for a cut-over; DETAIL is where it moves to
 --   RS004  it is closed for a cut-over; likewise
-drop function if exists ringside.fence(int, bigint, int); -- before version 5
 create or replace function ringside.fence(vnode int, key text, epoch bigint, phase int) returns void
 language plpgsql volatile as $$
 declare
@@ -112,6 +111,17 @@ begin
 		end if;
 	elsif seen.state is distinct from 'owned' then
 		perform ringside.refuse('vnode ' || fence.vnode, seen.state, seen.moved_to);
+	end if;
+end $$;
+
+-- The fence of sidecars before version 5, which go on writing while newer ones are rolled out. They do not say the key, so vnodes are refused to them of which
+-- keys have overrides.
+create or replace function ringside.fence(vnode int, epoch bigint, phase int) returns void
+language plpgsql volatile as $$
+begin
+	perform ringside.fence(fence.vnode, null, fence.epoch, fence.phase);
+	if exists (select from ringside.override k where k.vnode = fence.vnode) then
+		raise exception 'keys of vnode % have overrides, of which this sidecar''s version does not know', fence.vnode using errcode = 'RS002';
 	end if;
 end $$;
 

@@ -1,8 +1,11 @@
 package origin
 
 import (
+	"context"
 	"fmt"
 	"testing"
+
+	"ringside/shard"
 )
 
 // A shard that an older ringside installed gets what is new, and keeps what it has.
@@ -29,5 +32,32 @@ func TestInstallUpgrades(t *testing.T) {
 				t.Errorf("%s: %s, want %s", sql, got, want)
 			}
 		}
+	}
+}
+
+// Sidecars of the version before go on writing beside newer ones, but for vnodes of which they do not know all: they do not say the key.
+func TestOlderSidecarsPassTheFence(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{})
+	fence := func(vnode int, v shard.View) error {
+		_, err := f.sql.Exec(context.Background(), `select ringside.fence($1, $2, $3)`, vnode, int64(v.Epoch), int(v.Phase))
+		return err
+	}
+	const vnode = 4711
+	if err := fence(vnode, at); err != nil {
+		t.Errorf("owned: %v", err)
+	}
+	if err := fence(vnode, shard.View{Epoch: 6, Phase: shard.Done}); code(err) != codeStaleView {
+		t.Errorf("at an old view: %v", err)
+	}
+	f.setOwner(vnode, "frozen")
+	if err := fence(vnode, at); code(err) != codeFrozen {
+		t.Errorf("frozen: %v", err)
+	}
+	f.setOwner(vnode, "owned")
+	f.exec(`insert into ringside.override (shard_key, vnode, state, moved_to) values ('k', $1, 'moved', 's2')`, vnode)
+	f.exec(`update ringside.owner set overrides = true where vnode = $1`, vnode)
+	if err := fence(vnode, at); code(err) != codeNotOwner {
+		t.Errorf("with an override: %v", err)
 	}
 }
