@@ -1,6 +1,7 @@
 // Draws what happened in the last quarter of an hour, from /history: lines in SVG, each with its words for who does not see it.
 const Charts = (() => {
-  const WIDTH = 300, HEIGHT = 64, LOW = 150, SPARK = 120, FLAT = 20;
+  const WIDTH = 300, HEIGHT = 64, SPARK = 120, FLAT = 20;
+  const LOW = 150, LONG = 50; // milliseconds: the least scale of queues, and a wait that is worth a look
   const svgOf = (tag, attributes, ...children) => {
     const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
@@ -76,12 +77,12 @@ const Charts = (() => {
     const queues = history.shards.map((s) => ({ name: s.name, values: orNull(s.queue_ms), shed: s.shed.reduce((sum, n) => sum + Math.max(0, n), 0) }));
     for (const q of queues) q.most = Math.max(0, ...q.values);
     const top = Math.max(LOW, ...queues.map((q) => q.most)); // one scale for all, so that they can be compared
-    queues.sort((a, b) => (b.most > 0) - (a.most > 0)); // those that are well come last
+    queues.sort((a, b) => (b.most >= LONG) - (a.most >= LONG)); // those that are well come last
     list.replaceChildren(...queues.map(({ most, ...q }) => {
       const now = q.values.at(-1);
       const svg = svgOf("svg", { viewBox: `0 -1 ${SPARK} ${FLAT + 2}`, preserveAspectRatio: "none", role: "img", "aria-label": words(`Queue of ${q.name}`, q.values, duration) },
         svgOf("line", { class: "ground", x1: 0, x2: SPARK, y1: FLAT, y2: FLAT }), svgOf("path", { class: "line", d: path(history.at, q.values, first, last, top, SPARK, FLAT) }));
-      const numbers = element("span", most > 0 ? "numbers warn" : "numbers", most > 0 ? `${now === null ? "–" : duration(now)}, at most ${duration(most)}${q.shed ? `, ${short(q.shed)} refused` : ""}` : "none");
+      const numbers = element("span", most >= LONG || q.shed ? "numbers warn" : "numbers", most > 0 ? `${now === null ? "–" : duration(now)}, at most ${duration(most)}${q.shed ? `, ${short(q.shed)} refused` : ""}` : "none");
       return element("li", "", element("span", "name", q.name), svg, numbers);
     }));
   }
