@@ -12,7 +12,6 @@ import (
 
 	"ringside/cache"
 	"ringside/internal/failpoint"
-	"ringside/ring"
 	"ringside/shard/keyspace"
 	"ringside/shard/origin"
 )
@@ -23,11 +22,10 @@ import (
 // viewTTL, as a phase of a change of the ring, nobody can be using the cache who has not. So promise P3 holds as it does for other writes. What is
 // remembered survives the sidecar that wrote it; any other one sees to it.
 type outbox struct {
-	rows      *rows
-	keyspaces *keyspace.Set
-	rank      func() int // this sidecar's place among those that live, from 0
-	log       *slog.Logger
-	met       *outboxMetrics
+	rows *rows
+	rank func() int // this sidecar's place among those that live, from 0
+	log  *slog.Logger
+	met  *outboxMetrics
 
 	mu    sync.Mutex // guards the following
 	works map[string]*outboxWork
@@ -215,23 +213,17 @@ func (o *outbox) batch(ctx context.Context, name string) (b outboxDone) {
 		return outboxDone{err: err}
 	}
 	b.found = len(list)
-	var gone []int64
-	var keys []keyspace.Key
-	var ids []int64
-	hasher := ring.NewHasher()
-	for _, r := range list {
-		var k keyspace.Key
-		if isRow, err := o.keyspaces.Match(hasher, r.Key, &k); err != nil || !isRow {
-			gone = append(gone, r.ID) // no key names that row, so it is not cached
-			continue
-		}
-		keys, ids = append(keys, k), append(ids, r.ID)
+	// What places the row is remembered with it. This sidecar need not have its keyspace: while a configuration is rolled out, not all do.
+	keys := make([]keyspace.Key, len(list))
+	for i, r := range list {
+		keys[i] = keyspace.Key{Text: r.Key, CacheVnode: r.CacheVnode, ShardVnode: r.ShardVnode}
 	}
+	var gone []int64
 	var done []bool
 	done, b.err = o.rows.deleteCopies(ctx, name, keys)
 	for i, ok := range done {
 		if ok {
-			gone = append(gone, ids[i])
+			gone = append(gone, list[i].ID)
 		} else if b.err == nil {
 			b.err = errStranded
 		}

@@ -70,7 +70,7 @@ func TestPauseAfterABatch(t *testing.T) {
 
 // bounded makes a sidecar's writes bounded. It sees to outboxes, as the sidecar of that rank, once work is called.
 func (c *rowCluster) bounded(s *rowSide, rank int) (work func()) {
-	s.rows.outbox = &outbox{rows: s.rows, keyspaces: c.keyspaces, rank: func() int { return rank }, log: slog.New(slog.DiscardHandler),
+	s.rows.outbox = &outbox{rows: s.rows, rank: func() int { return rank }, log: slog.New(slog.DiscardHandler),
 		met: newOutboxMetrics(prometheus.NewRegistry()), works: map[string]*outboxWork{}}
 	return func() {
 		ctx, stop := context.WithCancel(context.Background())

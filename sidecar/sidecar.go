@@ -113,7 +113,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, err
 	}
 	rows.degraded = s.foreign.degraded
-	s.outbox = &outbox{rows: rows, keyspaces: cfg.Set(), rank: s.members.rank, log: log, met: newOutboxMetrics(registry), works: map[string]*outboxWork{}}
+	s.outbox = &outbox{rows: rows, rank: s.members.rank, log: log, met: newOutboxMetrics(registry), works: map[string]*outboxWork{}}
 	if cfg.Consistency == "bounded" {
 		rows.outbox = s.outbox
 	}

@@ -24,8 +24,10 @@ var ErrOutboxFull = errors.New("too many rows wait for their cached copies to be
 
 // Remembered is one row of the outbox.
 type Remembered struct {
-	ID  int64
-	Key []byte // the row's key, as text
+	ID         int64
+	Key        []byte // the row's key, as text
+	CacheVnode uint16
+	ShardVnode uint16
 }
 
 // rememberSQL gives a row that is remembered already another id: whoever is seeing to it now may have done so before this write.
@@ -73,7 +75,7 @@ func (f *Fleet) Remember(ctx context.Context, name string, k *keyspace.Key) erro
 // anything about.
 func (f *Fleet) Outbox(ctx context.Context, name string, age time.Duration, limit int) (list []Remembered, err error) {
 	err = f.onOutbox(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
-		found, err := conn.Query(ctx, `select id, key from ringside.outbox where at <= clock_timestamp() - make_interval(secs => $1) order by random() limit $2`,
+		found, err := conn.Query(ctx, `select id, key, vnode, shard_vnode from ringside.outbox where at <= clock_timestamp() - make_interval(secs => $1) order by random() limit $2`,
 			age.Seconds(), limit)
 		if err != nil {
 			return err
