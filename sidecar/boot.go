@@ -122,10 +122,10 @@ func (s *Sidecar) setUpShard(ctx context.Context, t *topology.Topology, name str
 		return nil
 	}
 	var errs []error
-	for i, ks := range s.cfg.Set().Keyspaces() {
+	for _, ks := range s.cfg.Set().Keyspaces() {
 		err := s.fleet.CheckTable(ctx, name, ks)
 		if table, ok := errors.AsType[*origin.TableError](err); ok {
-			errs = append(errs, s.cfg.At(s.keyspacePath(ks.Name, i), table))
+			errs = append(errs, s.cfg.At(keyspacePath(s.cfg, ks.Name), table))
 		} else if err != nil {
 			s.log.Warn("a table cannot be checked", "shard", name, "table", ks.Table, "error", err)
 		}
@@ -141,13 +141,4 @@ func (s *Sidecar) shardPath(name string) string {
 		}
 	}
 	return "shards"
-}
-
-func (s *Sidecar) keyspacePath(name string, i int) string {
-	for j := range s.cfg.Keyspaces {
-		if s.cfg.Keyspaces[j].Name == name {
-			i = j
-		}
-	}
-	return fmt.Sprintf("keyspaces[%d].table", i)
 }

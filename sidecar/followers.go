@@ -55,6 +55,13 @@ func (v *invalidation) apply(t *topology.Topology, dsn func(topology.Shard) stri
 	return v.followers.Apply(shards)
 }
 
+// setKeyspaces has the changes of other tables followed too.
+func (v *invalidation) setKeyspaces(all []*keyspace.Keyspace) {
+	if v.followers != nil {
+		v.followers.SetKeyspaces(all)
+	}
+}
+
 // run follows until ctx ends.
 func (v *invalidation) run(ctx context.Context) error {
 	if v.followers == nil {

@@ -22,13 +22,13 @@ type prober struct {
 	vote     func(names []string)   // tells the other sidecars
 	changed  func() <-chan struct{} // closed at the next change of the topology
 	news     func()                 // told when a server begins or ceases to be well, or another process was met
-	patience time.Duration          // how long a server may be silent
 	log      *slog.Logger
 	met      *healthMetrics
 
-	mu      sync.Mutex // guards the following
-	records map[string]*record
-	stopped bool
+	mu       sync.Mutex    // guards the following
+	patience time.Duration // how long a server may be silent
+	records  map[string]*record
+	stopped  bool
 }
 
 // watcher is a cache.Watcher; tests cut one off.
@@ -116,11 +116,21 @@ func (p *prober) run(ctx context.Context) error {
 }
 
 func (p *prober) begin(server string) *record {
-	r := &record{patience: p.patience, lastWell: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	r := &record{patience: p.patience, lastWell: time.Now()}
 	p.records[server] = r
 	return r
+}
+
+// setPatience changes for how long a server may be silent. Any goroutine.
+func (p *prober) setPatience(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.patience = d
+	for _, r := range p.records {
+		r.patience = d
+	}
 }
 
 func (p *prober) forget(server string) {
@@ -145,7 +155,10 @@ func (p *prober) keep(ctx context.Context, server string, r *record) {
 		case <-timer.C:
 		}
 		each := probe{due: due, began: time.Now()}
-		within, cancel := context.WithTimeout(ctx, r.within())
+		p.mu.Lock()
+		limit := r.within()
+		p.mu.Unlock()
+		within, cancel := context.WithTimeout(ctx, limit)
 		each.health, each.err = w.Look(within)
 		cancel()
 		if ctx.Err() != nil {
@@ -163,7 +176,10 @@ func (p *prober) keep(ctx context.Context, server string, r *record) {
 
 // stillFailing asks servers once more, over connections of their own, and returns those that are no better.
 func (p *prober) stillFailing(ctx context.Context, t *topology.Topology, names []string) []string {
-	ctx, cancel := context.WithTimeout(ctx, p.patience/enoughFailures)
+	p.mu.Lock()
+	patience := p.patience
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience/enoughFailures)
 	defer cancel()
 	failing := make([]bool, len(names))
 	var wg sync.WaitGroup

@@ -19,7 +19,7 @@ const sampleEvery = time.Second
 
 // run samples until ctx ends.
 func (s *sampler) run(ctx context.Context) error {
-	if s.rate == 0 || len(s.verifier.keyspaces.Keyspaces()) == 0 {
+	if s.rate == 0 {
 		return nil
 	}
 	tick := time.NewTicker(sampleEvery)
@@ -29,6 +29,9 @@ func (s *sampler) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+		if len(s.verifier.keyspaces.Keyspaces()) == 0 {
+			continue // none yet: a reload may bring some
 		}
 		specimens := s.next(ctx)
 		for len(specimens) > 0 {

@@ -44,9 +44,11 @@ func (s *Sidecar) newShards(reg prometheus.Registerer) (*shards, error) {
 	if s.catalog == nil {
 		return x, nil
 	}
-	var tables []string
-	for _, ks := range s.cfg.Set().Keyspaces() {
-		tables = append(tables, ks.Table)
+	tables := func() (all []string) {
+		for _, ks := range x.keyspaces.Keyspaces() {
+			all = append(all, ks.Table)
+		}
+		return all
 	}
 	var err error
 	x.mover, err = mover.New(mover.Config{Holder: s.cfg.Name + "/" + s.bootID, ViewTTL: s.cfg.ViewTTL}, mover.Deps{

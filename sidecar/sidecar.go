@@ -28,8 +28,10 @@ import (
 
 // Sidecar is one ringside process. Create it with New, then call Run once.
 type Sidecar struct {
-	cfg *config.Config
-	log *slog.Logger
+	cfg     *config.Config // as it was at the start, but for the keyspaces, which its Set has as they are now
+	loaded  *config.Config // as it was read last; Reload's alone
+	version string
+	log     *slog.Logger
 
 	access    *access
 	topology  *topology.Holder
@@ -69,7 +71,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	boot := make([]byte, 20)
 	_, _ = rand.Read(boot) // never fails
 	s := &Sidecar{
-		cfg: cfg, log: log, access: access, topology: &topology.Holder{}, feed: newFeed(), bootID: hex.EncodeToString(boot[:8]), ready: make(chan struct{}),
+		cfg: cfg, loaded: cfg, version: version, log: log, access: access, topology: &topology.Holder{}, feed: newFeed(), bootID: hex.EncodeToString(boot[:8]), ready: make(chan struct{}),
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -118,7 +120,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		rows.outbox = s.outbox
 	}
 	s.verifier = &verifier{rows: rows, servers: s.servers, keyspaces: cfg.Set(), grace: verifyGrace, met: newVerifyMetrics(registry), log: log}
-	if s.proxy, err = proxy.New(s.proxyConfig(version), proxy.Deps{
+	if s.proxy, err = proxy.New(s.proxyConfig(cfg, version), proxy.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Rows: rows, Shards: s.fleet, Cluster: s.members, Plain: s.handover,
 		Credentials: s.access.of, OnIncarnation: s.lifecycle.onIncarnation, OnNewerEpoch: s.feed.onNewerEpoch, Registerer: registry, Log: log,
 	}, hex.EncodeToString(boot)); err != nil {
@@ -164,22 +166,22 @@ func (s *Sidecar) meet(ctx context.Context, addr string, c proxy.Credentials) (c
 	return s.servers.Meet(ctx, addr, c.Username, c.Password, c.TLS)
 }
 
-func (s *Sidecar) proxyConfig(version string) proxy.Config {
+func (s *Sidecar) proxyConfig(cfg *config.Config, version string) proxy.Config {
 	c := proxy.DefaultConfig()
-	c.Name, c.Version, c.Listen, c.Password, c.MaxClients = s.cfg.Name, version, s.cfg.Redis.Listen, string(s.cfg.Redis.Password), s.cfg.Redis.MaxClients
-	c.Loops = s.cfg.Loops
+	c.Name, c.Version, c.Listen, c.Password, c.MaxClients = cfg.Name, version, cfg.Redis.Listen, string(cfg.Redis.Password), cfg.Redis.MaxClients
+	c.Loops = cfg.Loops
 	if c.Loops == 0 {
 		// One processor is left to misses, gossip and the collector; and fewer loops make larger batches, which cost less per request.
 		c.Loops = max(1, runtime.GOMAXPROCS(0)-1)
 	}
-	l := s.cfg.Limits
+	l := cfg.Limits
 	c.Limits.MaxBulk, c.Limits.MaxRequest = int(l.Value), int(l.Request)
 	c.OutputHard, c.InFlight, c.RowOps = int(l.Output), l.Pipeline, l.RowOperations
 	c.ClientIdle, c.UpstreamIdle = l.ClientIdle, l.UpstreamIdle
 	c.ConnectTimeout, c.ReplyTimeout, c.SweepTimeout, c.SlowFrom = l.ConnectTimeout, l.ReplyTimeout, l.SweepTimeout, l.SlowFrom
 	c.UpstreamCalls, c.PrivateUpstreams = l.UpstreamRequests, l.PrivateConnections
 	c.OutputSoft = min(c.OutputSoft, c.OutputHard)
-	c.ViewTTL, c.ServeUnconfirmed = s.cfg.ViewTTL, s.cfg.WhenShardUnreachable == "serve"
+	c.ViewTTL, c.ServeUnconfirmed = cfg.ViewTTL, cfg.WhenShardUnreachable == "serve"
 	return c
 }
 

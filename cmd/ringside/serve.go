@@ -28,7 +28,7 @@ func (c *serveCmd) Run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	log, err := newLog(cfg.Log, env)
+	log, level, err := newLog(cfg.Log, env)
 	if err != nil {
 		return err
 	}
@@ -45,12 +45,12 @@ func (c *serveCmd) Run(ctx context.Context, env *environment) error {
 	defer signal.Stop(hangups)
 	ended := make(chan struct{})
 	defer close(ended)
-	go c.reload(s, env, log, hangups, ended)
+	go c.reload(ctx, s, env, log, level, hangups, ended)
 	return s.Run(ctx)
 }
 
-// reload reads the gossip keys again whenever the process is told to (SIGHUP), so that they can be changed without a restart.
-func (c *serveCmd) reload(s *sidecar.Sidecar, env *environment, log *slog.Logger, hangups <-chan os.Signal, ended <-chan struct{}) {
+// reload reads the file again whenever the process is told to (SIGHUP), and takes over what can be changed without a restart.
+func (c *serveCmd) reload(ctx context.Context, s *sidecar.Sidecar, env *environment, log *slog.Logger, level *slog.LevelVar, hangups <-chan os.Signal, ended <-chan struct{}) {
 	for {
 		select {
 		case <-ended:
@@ -58,25 +58,37 @@ func (c *serveCmd) reload(s *sidecar.Sidecar, env *environment, log *slog.Logger
 		case <-hangups:
 		}
 		cfg, err := config.Load(c.Config, env.getenv)
+		var changed []string
 		if err == nil {
-			err = s.SetGossipKeys(cfg.Gossip.Keys)
+			changed, err = s.Reload(ctx, cfg)
 		}
 		if err != nil {
-			log.Error("the gossip keys stay as they were", "error", err)
+			log.Error("the configuration was read again and not taken over", "error", err)
 			continue
 		}
-		log.Info("gossip.keys was read again; everything else in the configuration is read at start only", "keys", len(cfg.Gossip.Keys))
+		if err := setLevel(level, cfg.Log); err != nil {
+			log.Error("the level of the log stays as it was", "error", err)
+		}
+		log.Info("the configuration was read again", "changed", changed)
 	}
 }
 
-func newLog(c config.Log, env *environment) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
+// newLog returns a logger, and by what its level can be changed.
+func newLog(c config.Log, env *environment) (*slog.Logger, *slog.LevelVar, error) {
+	level := &slog.LevelVar{}
+	if err := setLevel(level, c); err != nil {
+		return nil, nil, err
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(env.stderr, options)), nil
+		return slog.New(slog.NewJSONHandler(env.stderr, options)), level, nil
 	}
-	return slog.New(slog.NewTextHandler(env.stderr, options)), nil
+	return slog.New(slog.NewTextHandler(env.stderr, options)), level, nil
+}
+
+func setLevel(level *slog.LevelVar, c config.Log) error {
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		return fmt.Errorf("log.level: %w", err)
+	}
+	return nil
 }

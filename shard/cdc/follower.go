@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ringside/shard/keyspace"
@@ -21,11 +22,12 @@ type follower struct {
 	counts   *counters
 	log      *slog.Logger
 	slot     string
-	known    []string // the keyspaces, as describe gives them
-	seen     LSN      // the highest position that was acknowledged here
-	broken   string   // why the slot cannot be read on from; "": it can
-	failures int      // in a row
-	warned   bool     // of max_slot_wal_keep_size
+	outdated atomic.Bool // another one with other keyspaces is to take its place
+	known    []string    // the keyspaces, as describe gives them
+	seen     LSN         // the highest position that was acknowledged here
+	broken   string      // why the slot cannot be read on from; "": it can
+	failures int         // in a row
+	warned   bool        // of max_slot_wal_keep_size
 
 	mu       sync.Mutex // guards the following
 	role     Role

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"ringside/shard/keyspace"
 )
 
 // Followers follow the changes of all shards, one follower for each. Safe for concurrent use.
 //
 // Order of calls: New, Apply as often as needed, Run once, everything else at any time.
 type Followers struct {
-	cfg     Config
+	cfg     Config // Keyspaces is guarded by mu
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
@@ -25,7 +27,7 @@ type Followers struct {
 	mu      sync.Mutex // guards the following
 	wanted  map[string]Shard
 	running map[string]*follower
-	changed chan struct{} // capacity 1: wanted has changed
+	changed chan struct{} // capacity 1: wanted or cfg.Keyspaces has changed
 }
 
 // New returns Followers without shards. It does no I/O. cfg must be valid; its zero fields take their defaults. A nil reg keeps the metrics to
@@ -74,6 +76,20 @@ func (f *Followers) Apply(shards []Shard) error {
 	return nil
 }
 
+// SetKeyspaces replaces the table keyspaces. Every shard is followed anew, and counts as degraded until its follower knows them.
+func (f *Followers) SetKeyspaces(keyspaces []*keyspace.Keyspace) {
+	f.mu.Lock()
+	f.cfg.Keyspaces = slices.Clone(keyspaces)
+	for _, r := range f.running {
+		r.outdated.Store(true)
+	}
+	f.mu.Unlock()
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
 // Run follows until ctx ends, and returns nil then: everything that was handed out is acknowledged, and the slots are free for others.
 func (f *Followers) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
@@ -82,7 +98,7 @@ func (f *Followers) Run(ctx context.Context) error {
 	for {
 		f.mu.Lock()
 		for name, r := range f.running {
-			if s, ok := f.wanted[name]; !ok || s != r.shard {
+			if s, ok := f.wanted[name]; !ok || s != r.shard || r.outdated.Load() {
 				stops[name]()
 				delete(f.running, name)
 				if !ok {
@@ -197,7 +213,7 @@ func (f *follower) snapshot(now time.Time) State {
 	defer f.mu.Unlock()
 	s := State{
 		Shard: f.shard.Name, Role: f.role, Reason: f.reason, Follower: f.heard.follower, Left: f.left, Acknowledged: f.acked,
-		Degraded: degraded(f.role, f.asOf, now, f.complete, f.cfg.LagLimit),
+		Degraded: f.outdated.Load() || degraded(f.role, f.asOf, now, f.complete, f.cfg.LagLimit),
 	}
 	if !f.asOf.IsZero() {
 		s.Lag, s.Known = max(now.Sub(f.asOf), 0), true
@@ -212,5 +228,5 @@ func (f *follower) snapshot(now time.Time) State {
 func (f *follower) degraded(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return degraded(f.role, f.asOf, now, f.complete, f.cfg.LagLimit)
+	return f.outdated.Load() || degraded(f.role, f.asOf, now, f.complete, f.cfg.LagLimit)
 }

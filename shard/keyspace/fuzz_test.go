@@ -34,7 +34,7 @@ func FuzzMatch(f *testing.F) {
 	set, h := testSet(f), ring.NewHasher()
 	f.Fuzz(func(t *testing.T, key []byte) {
 		claims := 0
-		for _, k := range set.keyspaces {
+		for _, k := range set.Keyspaces() {
 			alone, err := NewSet([]*Keyspace{k})
 			if err != nil {
 				t.Fatal(err)

@@ -30,10 +30,11 @@ func (e *BadKeyError) Error() string {
 //
 // Match belongs to the event loop that owns h. It allocates only for an error, or when into.Values is too small.
 func (s *Set) Match(h *ring.Hasher, key []byte, into *Key) (matched bool, err error) {
-	if len(key) == 0 {
+	t := s.now.Load()
+	if t == nil || len(key) == 0 {
 		return false, nil
 	}
-	for _, k := range s.byFirst[key[0]] {
+	for _, k := range t.byFirst[key[0]] {
 		if !hasPrefix(key, k.literals[0]) {
 			continue
 		}

@@ -104,8 +104,8 @@ type Deps struct {
 	Publish func(ctx context.Context, driver uint64, p catalog.NewPart) error
 	// Queue returns how long the first request waits for a connection to a shard.
 	Queue func(name string) time.Duration
-	// Tables are those of the keyspaces: name or schema.name, unquoted. Each must be attached.
-	Tables     []string
+	// Tables returns those of the keyspaces: name or schema.name, unquoted. Each must be attached.
+	Tables     func() []string
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 }

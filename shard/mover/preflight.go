@@ -83,7 +83,7 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 			continue
 		}
 		facts[name] = f
-		p.Refused = append(p.Refused, f.refusals(name, m.deps.Tables, leaving[name], coming[name])...)
+		p.Refused = append(p.Refused, f.refusals(name, m.deps.Tables(), leaving[name], coming[name])...)
 		var e estimate
 		for _, t := range f.tables {
 			e.rows += float64(t.Rows)

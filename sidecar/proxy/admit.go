@@ -103,7 +103,7 @@ func (g *gate) carries(key []byte) bool {
 
 // transactionKeys adds the keys of all commands of a transaction.
 func (g *gate) transactionKeys(tx *transaction) error {
-	all, err := tx.commands(&g.worker.server.cfg.Limits)
+	all, err := tx.commands(&g.worker.server.live().Limits)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ var errOutput = errors.New("client does not read its replies")
 // OnOpen implements evloop.Handler.
 func (cl *client) OnOpen(c *evloop.Conn) {
 	cl.conn = c
-	c.SetWatermarks(cl.worker.server.cfg.OutputSoft/2, cl.worker.server.cfg.OutputSoft)
+	c.SetWatermarks(cl.worker.server.live().OutputSoft/2, cl.worker.server.live().OutputSoft)
 }
 
 // OnData implements evloop.Handler.
@@ -134,7 +134,7 @@ func (cl *client) OnClose(_ *evloop.Conn, _ error) {
 
 // full reports whether the client must be answered before more of its requests are read.
 func (cl *client) full() bool {
-	return cl.owed >= cl.window || cl.conn.Full() || cl.held > 0 && cl.held > cl.worker.server.cfg.OutputSoft
+	return cl.owed >= cl.window || cl.conn.Full() || cl.held > 0 && cl.held > cl.worker.server.live().OutputSoft
 }
 
 // readAhead is how much of the input of a client that waits for data is read before its turn, so that its leaving is seen.
@@ -158,7 +158,7 @@ func (cl *client) goOn() {
 		return
 	}
 	// Half the window, so that a client at its limit is not paused and resumed with every reply.
-	if !cl.ordering && (!cl.full() || cl.mayBeginSkipped()) && cl.owed <= cl.worker.server.cfg.InFlight/2 {
+	if !cl.ordering && (!cl.full() || cl.mayBeginSkipped()) && cl.owed <= cl.worker.server.live().InFlight/2 {
 		cl.stopped = false
 		cl.busy, cl.heard = true, cl.worker.now
 		cl.conn.PauseRead() // it may be blocked and not paused: so that what was left is presented again
@@ -177,14 +177,14 @@ func (cl *client) hold() {
 func (cl *client) release() {
 	cl.holds--
 	if cl.holds == 0 {
-		cl.window = cl.worker.server.cfg.InFlight
+		cl.window = cl.worker.server.live().InFlight
 	}
 	cl.goOn()
 }
 
 // checkOutput ends the connection of a client that lets its replies pile up.
 func (cl *client) checkOutput() {
-	if !cl.cut && cl.held+cl.conn.Buffered() > cl.worker.server.cfg.OutputHard {
+	if !cl.cut && cl.held+cl.conn.Buffered() > cl.worker.server.live().OutputHard {
 		cl.cut = true
 		cl.worker.stats.cutOutput++
 		cl.conn.Close(errOutput)

@@ -52,7 +52,7 @@ func (u *upstream) dial() {
 	w.server.goroutines.Add(1)
 	go func() {
 		defer w.server.goroutines.Done()
-		addr, err := resolve(w.server.ctx, u.addr, w.server.cfg.ConnectTimeout, attempt)
+		addr, err := resolve(w.server.ctx, u.addr, w.server.live().ConnectTimeout, attempt)
 		w.loop.Submit(func() {
 			switch {
 			case !u.dialing || u.conn != nil: // timed out meanwhile
@@ -73,7 +73,7 @@ func (u *upstream) connect(numeric string) {
 	if cred.TLS != nil {
 		u.conn = u.dialTLS(numeric, cred.TLS)
 	} else {
-		u.conn = w.loop.Dial("tcp", numeric, w.server.cfg.ConnectTimeout, u)
+		u.conn = w.loop.Dial("tcp", numeric, w.server.live().ConnectTimeout, u)
 	}
 	u.conn.SetWatermarks(maxUnsent/2, maxUnsent)
 	switch {

@@ -16,23 +16,20 @@ const (
 	idleLookMax = 30 * time.Second
 )
 
-// watchIdle begins to look, if anything is limited.
+// watchIdle plans the next look. What is limited may change, so it looks now and then even if nothing is.
 func (w *worker) watchIdle() {
-	look := time.Duration(0)
-	for _, limit := range []time.Duration{w.server.cfg.ClientIdle, w.server.cfg.UpstreamIdle} {
-		if limit > 0 && (look == 0 || limit/4 < look) {
-			look = limit / 4
+	look := time.Duration(idleLookMax)
+	for _, limit := range []time.Duration{w.server.live().ClientIdle, w.server.live().UpstreamIdle} {
+		if limit > 0 {
+			look = min(look, max(limit/4, idleLookMin))
 		}
 	}
-	if look > 0 {
-		look = min(max(look, idleLookMin), idleLookMax)
-		w.loop.AfterFunc(look, func() { w.closeIdle(look) })
-	}
+	w.loop.AfterFunc(look, w.closeIdle)
 }
 
-func (w *worker) closeIdle(look time.Duration) {
+func (w *worker) closeIdle() {
 	w.turn()
-	if limit := w.server.cfg.ClientIdle; limit > 0 {
+	if limit := w.server.live().ClientIdle; limit > 0 {
 		for _, cl := range w.clients {
 			if cl.isIdle(limit) {
 				w.stats.atLimit.clientsIdle++
@@ -41,7 +38,7 @@ func (w *worker) closeIdle(look time.Duration) {
 			}
 		}
 	}
-	if limit := w.server.cfg.UpstreamIdle; limit > 0 {
+	if limit := w.server.live().UpstreamIdle; limit > 0 {
 		for _, u := range w.upstreams {
 			if u.isIdle(limit) {
 				w.stats.atLimit.upstreamsIdle++
@@ -49,7 +46,7 @@ func (w *worker) closeIdle(look time.Duration) {
 			}
 		}
 	}
-	w.loop.AfterFunc(look, func() { w.closeIdle(look) })
+	w.watchIdle()
 }
 
 // isIdle reports whether a client has sent nothing for so long. One that waits, for a reply, for messages or for the end of a pause, is not

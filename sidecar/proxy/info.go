@@ -65,7 +65,7 @@ func (s *Server) infoText(wanted []string) string {
 	line := func(name string, value any) string { return fmt.Sprintf("%s:%v", name, value) }
 	section("Server", line("redis_version", redisVersion), line("redis_mode", "standalone"), line("os", runtime.GOOS), line("arch_bits", 64),
 		line("process_id", os.Getpid()), line("run_id", s.runID), line("tcp_port", s.port()), line("uptime_in_seconds", up), line("uptime_in_days", up/86400))
-	section("Clients", line("connected_clients", sum.clients), line("maxclients", s.cfg.MaxClients), line("blocked_clients", sum.blocked))
+	section("Clients", line("connected_clients", sum.clients), line("maxclients", s.live().MaxClients), line("blocked_clients", sum.blocked))
 	section("Memory", line("used_memory", memoryInUse()))
 	section("Persistence", line("loading", 0))
 	section("Stats", line("total_commands_processed", total), line("keyspace_hits", sum.hits), line("keyspace_misses", sum.misses),

@@ -57,7 +57,7 @@ func (w *worker) joined(r *request) {
 // awayJoin runs work on a goroutine and then ends the join.
 func (w *worker) awayJoin(r *request, work func()) {
 	s := w.server
-	if s.rowOps.Add(1) > int64(s.cfg.RowOps) {
+	if s.rowOps.Add(1) > int64(s.live().RowOps) {
 		s.rowOps.Add(-1)
 		w.stats.atLimit.rowOps++
 		r.join.fail(errManyRowOps)

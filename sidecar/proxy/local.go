@@ -247,11 +247,11 @@ func (w *worker) reset(cl *client, c *command, _ resp.Command) bool {
 // configGet answers what clients and tools ask before they work. CONFIG SET is not offered: the configuration is a file.
 func configGet(cl *client, cmd resp.Command, dst []byte) []byte {
 	settings := map[string]string{
-		"save": "", "appendonly": "no", "databases": "1", "timeout": strconv.Itoa(int(cl.worker.server.cfg.ClientIdle / time.Second)), "maxmemory": "0", "maxmemory-policy": "noeviction",
+		"save": "", "appendonly": "no", "databases": "1", "timeout": strconv.Itoa(int(cl.worker.server.live().ClientIdle / time.Second)), "maxmemory": "0", "maxmemory-policy": "noeviction",
 		"slave-read-only": "yes", "replica-read-only": "yes", "port": strconv.Itoa(cl.worker.server.port()),
-		"cluster-enabled": "no", "notify-keyspace-events": "", "latency-monitor-threshold": strconv.FormatInt(cl.worker.server.cfg.SlowFrom.Milliseconds(), 10),
-		"slowlog-log-slower-than": strconv.FormatInt(cl.worker.server.cfg.SlowFrom.Microseconds(), 10), "slowlog-max-len": strconv.Itoa(slowlogLength * len(cl.worker.server.workers)),
-		"maxclients": strconv.Itoa(cl.worker.server.cfg.MaxClients), "proto-max-bulk-len": strconv.Itoa(cl.worker.server.cfg.Limits.MaxBulk),
+		"cluster-enabled": "no", "notify-keyspace-events": "", "latency-monitor-threshold": strconv.FormatInt(cl.worker.server.live().SlowFrom.Milliseconds(), 10),
+		"slowlog-log-slower-than": strconv.FormatInt(cl.worker.server.live().SlowFrom.Microseconds(), 10), "slowlog-max-len": strconv.Itoa(slowlogLength * len(cl.worker.server.workers)),
+		"maxclients": strconv.Itoa(cl.worker.server.live().MaxClients), "proto-max-bulk-len": strconv.Itoa(cl.worker.server.live().Limits.MaxBulk),
 	}
 	var found []string
 	for name := range settings {

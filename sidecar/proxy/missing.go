@@ -27,7 +27,7 @@ const mostMissing = 256
 
 // add has a row asked for. key is that of r, and good as long as r is.
 func (m *missing) add(w *worker, r *request, key keyspace.Key) {
-	if w.server.rowOps.Add(1) > int64(w.server.cfg.RowOps) {
+	if w.server.rowOps.Add(1) > int64(w.server.live().RowOps) {
 		w.server.rowOps.Add(-1)
 		w.stats.atLimit.rowOps++
 		w.fail(r, errManyRowOps)

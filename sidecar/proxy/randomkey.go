@@ -172,7 +172,7 @@ func (k *randomKeyTask) scan(w *worker, cursor uint64) {
 		w.endSweep(k.r, resp.AppendNull(nil, k.proto), nil)
 		return
 	case w.now > k.deadline:
-		w.endSweep(k.r, nil, tooLong(w.server.cfg.SweepTimeout, ": plain keys are rare among the names"))
+		w.endSweep(k.r, nil, tooLong(w.server.live().SweepTimeout, ": plain keys are rare among the names"))
 		return
 	}
 	k.ask(w, (k.first+k.scanning-1)%len(k.servers), 0, "SCAN", formatCursor(cursor), "COUNT", sliceCount)

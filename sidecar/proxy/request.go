@@ -183,7 +183,7 @@ func (w *worker) trimScratch() {
 // It refuses, completing r, when too many are under way already.
 func (w *worker) away(r *request, work func() func()) {
 	s := w.server
-	if s.rowOps.Add(1) > int64(s.cfg.RowOps) {
+	if s.rowOps.Add(1) > int64(s.live().RowOps) {
 		s.rowOps.Add(-1)
 		w.stats.atLimit.rowOps++
 		w.fail(r, errManyRowOps)

@@ -39,7 +39,8 @@ type Deps struct {
 
 // Server answers the application.
 type Server struct {
-	cfg       Config
+	cfg       Config // as it was given; what can be changed is in current
+	current   atomic.Pointer[Config]
 	deps      Deps
 	keyspaces *keyspace.Set
 	commands  *commands
@@ -82,6 +83,7 @@ func New(cfg Config, deps Deps, runID string) (*Server, error) {
 		cfg: cfg, deps: deps, keyspaces: deps.Keyspaces, commands: newCommands(), library: newLibrary(), pausedCommands: sync.OnceValue(pausedCommands), log: deps.Log, runID: runID,
 		started: time.Now(), ready: make(chan struct{}),
 	}
+	s.current.Store(&cfg)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	loopConfig := evloop.Config{ReadBuffer: readAtOnce}
 	if cfg.Loops < runtime.GOMAXPROCS(0) {
@@ -182,15 +184,15 @@ func (w *worker) welcome(a *evloop.Accepted) {
 		a.Close()
 		return
 	}
-	if s.clients.Add(1) > int64(s.cfg.MaxClients) {
+	if s.clients.Add(1) > int64(s.live().MaxClients) {
 		s.clients.Add(-1)
 		s.refusedClients.Add(1)
 		_, _ = w.loop.Adopt(a, turnedAway{}) // it could not be told: then it just sees the close
 		return
 	}
-	cl := &client{worker: w, id: s.lastID.Add(1), proto: 2, opened: w.loop.Now(), window: s.cfg.InFlight}
+	cl := &client{worker: w, id: s.lastID.Add(1), proto: 2, opened: w.loop.Now(), window: s.live().InFlight}
 	cl.heard = int64(cl.opened.Sub(s.started))
-	cl.parser.Limits = &s.cfg.Limits
+	cl.parser.Limits = &s.live().Limits
 	cl.setAuthed(s.cfg.Password == "")
 	w.clients[cl.id] = cl
 	if w.pause.all {

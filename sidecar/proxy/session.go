@@ -230,7 +230,7 @@ func (w *worker) ownOf(cl *client, server uint16) (*upstream, error) {
 		}
 		u.end(errNotNeeded)
 	}
-	limit := w.server.cfg.PrivateUpstreams
+	limit := w.server.live().PrivateUpstreams
 	if w.server.privates.Add(1) > int64(limit) {
 		w.server.privates.Add(-1)
 		w.stats.privatesRefused++

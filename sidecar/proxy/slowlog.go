@@ -191,11 +191,11 @@ func (w *worker) latencyDoctor(cl *client, c *command, _ resp.Command) bool {
 	proto := cl.proto
 	return w.fromSlowlog(cl, c, func(entries []slowEntry) []byte {
 		entries = w.server.sinceReset(entries)
-		text := fmt.Sprintf("No request has taken %v or longer.\n", w.server.cfg.SlowFrom)
+		text := fmt.Sprintf("No request has taken %v or longer.\n", w.server.live().SlowFrom)
 		if len(entries) > 0 {
 			longest := slices.MaxFunc(entries, func(a, b slowEntry) int { return cmp.Compare(a.took, b.took) })
 			text = fmt.Sprintf("Of the latest requests %d took %v or longer, the longest %v (%s). SLOWLOG GET -1 lists them; the times of all requests are at /metrics of the admin address.\n",
-				len(entries), w.server.cfg.SlowFrom, longest.took, spoken(longest.command.Name))
+				len(entries), w.server.live().SlowFrom, longest.took, spoken(longest.command.Name))
 		}
 		return resp.AppendVerbatim(nil, proto, [3]byte{'t', 'x', 't'}, text)
 	})

@@ -288,7 +288,7 @@ func (s *sweep) keep(w *worker, name []byte) {
 	if _, known := s.names[string(name)]; known {
 		return
 	}
-	if len(s.reply)+len(name)+bulkFraming > min(maxKeysReply, w.server.cfg.OutputHard) {
+	if len(s.reply)+len(name)+bulkFraming > min(maxKeysReply, w.server.live().OutputHard) {
 		s.fail(resp.Refusal("ERR the keys are too many for one reply: use SCAN"))
 		return
 	}
@@ -297,7 +297,7 @@ func (s *sweep) keep(w *worker, name []byte) {
 }
 
 func (s *sweep) late(w *worker) error {
-	switch limit := w.server.cfg.SweepTimeout; s.kind {
+	switch limit := w.server.live().SweepTimeout; s.kind {
 	case sweepFlush:
 		return tooLong(limit, ": many keys have been deleted, the rest is still there")
 	case sweepCount:

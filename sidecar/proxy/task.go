@@ -77,7 +77,7 @@ func (w *worker) endSweep(r *request, reply []byte, err error) {
 	}
 }
 
-func (w *worker) sweepDeadline() int64 { return w.now + int64(w.server.cfg.SweepTimeout) }
+func (w *worker) sweepDeadline() int64 { return w.now + int64(w.server.live().SweepTimeout) }
 
 // tooLong is the error of a sweep that has not come to its end.
 func tooLong(limit time.Duration, hint string) error {

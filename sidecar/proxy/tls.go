@@ -18,7 +18,7 @@ func (u *upstream) dialTLS(addr string, cfg *tls.Config) *evloop.Conn {
 		cfg.ServerName, _, _ = net.SplitHostPort(u.addr) // it has been split before; what has no host fails the handshake
 	}
 	w := u.worker
-	timeout := w.server.cfg.ConnectTimeout
+	timeout := w.server.live().ConnectTimeout
 	return w.loop.DialFunc(addr, 2*timeout, func(ctx context.Context) (io.ReadWriteCloser, error) {
 		d := net.Dialer{Timeout: timeout}
 		raw, err := d.DialContext(ctx, "tcp", addr)

@@ -265,7 +265,7 @@ func (cl *client) deliver(frame []byte) {
 	} else {
 		cl.conn.SetOut(append(append(cl.conn.Out(len(frame)), byte(resp.KindArray)), frame[1:]...))
 	}
-	if cl.conn.Buffered() > min(w.server.cfg.OutputMessages, w.server.cfg.OutputHard) {
+	if cl.conn.Buffered() > min(w.server.cfg.OutputMessages, w.server.live().OutputHard) {
 		w.stats.cutOutput++
 		cl.conn.Close(errOutput)
 	}

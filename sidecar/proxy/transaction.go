@@ -255,7 +255,7 @@ var errStrangeTransaction = errors.New("a queued command cannot be read again")
 
 // teachAll makes sure that a server can run the scripts of a transaction that this sidecar knows.
 func (w *worker) teachAll(u *upstream, tx *transaction) error {
-	all, err := tx.commands(&w.server.cfg.Limits)
+	all, err := tx.commands(&w.server.live().Limits)
 	for _, cmd := range all {
 		if info, e := resp.Resolve(cmd.Args); e == nil {
 			w.teach(u, w.commands.list[info.Index], cmd)

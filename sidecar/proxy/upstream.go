@@ -82,7 +82,7 @@ func (u *upstream) room() error {
 	if u.ready {
 		unsent = u.conn.Buffered()
 	}
-	if u.owes() >= w.server.cfg.UpstreamCalls || unsent > maxUnsent {
+	if u.owes() >= w.server.live().UpstreamCalls || unsent > maxUnsent {
 		w.stats.atLimit.upstreamFull++
 		return errManyRequests
 	}
@@ -137,7 +137,7 @@ func (u *upstream) expect(r *request, part int32) {
 // watch makes sure that silence is noticed.
 func (u *upstream) watch() {
 	if u.timer == nil {
-		u.timer = u.worker.loop.AfterFunc(u.worker.server.cfg.ReplyTimeout, u.checkTimeout)
+		u.timer = u.worker.loop.AfterFunc(u.worker.server.live().ReplyTimeout, u.checkTimeout)
 	}
 }
 
@@ -154,7 +154,7 @@ func (u *upstream) checkTimeout() {
 			return // they have failed just now
 		}
 	}
-	limit := u.worker.server.cfg.ReplyTimeout
+	limit := u.worker.server.live().ReplyTimeout
 	if u.grace != 0 && oldest.front().request != nil {
 		if u.grace < 0 {
 			return

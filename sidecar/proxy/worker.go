@@ -80,7 +80,7 @@ func newWorker(s *Server, loop *evloop.Loop) *worker {
 		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, callingOff: map[*client]bool{}, opening: map[*client]*opening{}, stats: newStats(len(s.commands.list)),
 	}
 	w.route.placement = packVnodes(func(uint16) uint16 { return ring.None })
-	w.stats.slowFrom = s.cfg.SlowFrom
+	w.stats.slowFrom = s.live().SlowFrom
 	w.hub = newHub(w)
 	w.watchIdle()
 	return w

@@ -1,0 +1,88 @@
+package systemtest
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAReloadDropsNoConnection: a sidecar reads its configuration again on SIGHUP, takes over what can be changed, for clients that are connected too, and
+// refuses the rest as a whole.
+func TestAReloadDropsNoConnection(t *testing.T) {
+	c := shared(t)
+	s := c.NewSidecar("a5", 5)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	original, err := os.ReadFile(s.ConfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(want string, pairs ...string) {
+		t.Helper()
+		for i := 0; i < len(pairs); i += 2 {
+			if !strings.Contains(string(original), pairs[i]) {
+				t.Fatalf("the configuration has no %q:\n%s", pairs[i], original)
+			}
+		}
+		if err := os.WriteFile(s.ConfigFile, []byte(strings.NewReplacer(pairs...).Replace(string(original))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		had := strings.Count(s.Output(), want)
+		if err := s.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "the log says "+want, func() bool { return strings.Count(s.Output(), want) > had })
+	}
+
+	client, waiting := dial(t, s.Redis), dial(t, s.Redis)
+	id := client.do(t, "CLIENT", "ID")
+	popped := make(chan string, 1)
+	go func() {
+		if v, err := waiting.ask([]string{"BLPOP", "reload:list", "0"}); err != nil {
+			popped <- err.Error()
+		} else {
+			popped <- show(v[0])
+		}
+	}()
+	client.want(t, "(nil)", "GET", "person:1234")
+
+	listen, limits, ttl := `listen: "`+s.Redis+`"`, "limits: { cache_down_after: 20s }", "ttl: 10m"
+	added := "  - { name: order,"
+	reload(`changed="[redis.max_clients limits.slow_from keyspaces[0].ttl keyspaces[1]]"`,
+		listen, listen+", max_clients: 77", limits, "limits: { cache_down_after: 20s, slow_from: 7ms }", ttl, "ttl: 5m",
+		added, "  - { name: person, pattern: \"person:{id:int}\", table: users, ttl: 1m }\n"+added)
+	if again := client.do(t, "CLIENT", "ID"); again != id {
+		t.Errorf("the connection is another one: %s, was %s", again, id)
+	}
+	client.want(t, "[slowlog-log-slower-than 7000]", "CONFIG", "GET", "slowlog-log-slower-than")
+	client.want(t, "[maxclients 77]", "CONFIG", "GET", "maxclients")
+	if got := client.do(t, "HGET", "person:1234", "email"); got != "user1234@example.com" {
+		t.Errorf("a row of the new keyspace: %s", got)
+	}
+	client.want(t, ":0", "HSET", "user:1235", "visits", "9") // so that it is cold
+	client.do(t, "GET", "user:1235")
+	// Whoever follows the shard's changes does not know the new keyspace, so until it does its rows are cached for a moment only.
+	if got := client.do(t, "TTL", "user:1235"); got != ":1" && got != ":0" && got != ":-1" {
+		t.Errorf("it is cached for %s s", got)
+	}
+
+	reload("redis.listen, keyspaces[1].table cannot be changed while the sidecar runs", listen, `listen: "127.0.0.1:1", max_clients: 78`,
+		added, "  - { name: person, pattern: \"person:{id:int}\", table: orders, ttl: 1m }\n"+added, limits, limits, ttl, ttl)
+	client.want(t, "[maxclients 77]", "CONFIG", "GET", "maxclients")
+
+	reload("table nowhere", added, "  - { name: person, pattern: \"person:{id:int}\", table: users, ttl: 1m }\n  - { name: more, pattern: \"more:{id:int}\", table: nowhere, ttl: 1m }\n"+added)
+	client.want(t, "(nil)", "GET", "more:1")
+
+	client.want(t, ":1", "RPUSH", "reload:list", "x")
+	if got := <-popped; got != "[reload:list x]" {
+		t.Errorf("the client that waited all the while got %s", got)
+	}
+}
