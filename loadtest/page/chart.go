@@ -118,13 +118,18 @@ func of(r *loadtest.Result, figure func(loadtest.Second) float64) []float64 {
 	return values
 }
 
+// events are those of the first result, ringside's. The others' are at the same times.
+func events(r *loadtest.Report) []loadtest.Occurrence {
+	if len(r.Results) == 0 {
+		return nil
+	}
+	return r.Results[0].Events
+}
+
 // charts of a report.
 func charts(r *loadtest.Report) []*chart {
 	seconds := r.Plan.Duration.Seconds()
-	var events []loadtest.Occurrence
-	if len(r.Results) > 0 {
-		events = r.Results[0].Events
-	}
+	occurred := events(r)
 	each := func(figure func(loadtest.Second) float64) []series {
 		var all []series
 		for i, x := range r.Results {
@@ -152,16 +157,16 @@ func charts(r *loadtest.Report) []*chart {
 		}
 	}
 	list := []*chart{
-		draw("hits", "Hit ratio", "Share of reads that were answered without a shard.", seconds, events, false, percent,
+		draw("hits", "Hit ratio", "Share of reads that were answered without a shard.", seconds, occurred, false, percent,
 			each(func(s loadtest.Second) float64 { return s.HitRatio })...),
-		draw("shardreads", "Shard reads", "Rows read from the database, each second.", seconds, events, false, count,
+		draw("shardreads", "Shard reads", "Rows read from the database, each second.", seconds, occurred, false, count,
 			each(func(s loadtest.Second) float64 { return s.ShardReads })...),
-		draw("latency", "Latency", "From when a request was due; logarithmic.", seconds, events, true, micros, latency...),
-		draw("answered", "Requests answered", "Without an error, each second.", seconds, events, false, count,
+		draw("latency", "Latency", "From when a request was due; logarithmic.", seconds, occurred, true, micros, latency...),
+		draw("answered", "Requests answered", "Without an error, each second.", seconds, occurred, false, count,
 			each(func(s loadtest.Second) float64 { return float64(s.Requests - min(s.Failed, s.Requests)) })...),
 	}
 	if failed(r) {
-		list = append(list, draw("errors", "Errors", "Requests that failed, each second.", seconds, events, false, count,
+		list = append(list, draw("errors", "Errors", "Requests that failed, each second.", seconds, occurred, false, count,
 			each(func(s loadtest.Second) float64 { return float64(s.Failed) })...))
 	}
 	var drawn []*chart

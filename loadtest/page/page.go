@@ -19,6 +19,7 @@ var source string
 type content struct {
 	*loadtest.Report
 	Charts        []*chart
+	Marks         []mark
 	Width, Height float64
 	Plot          box
 	Verdict       string
@@ -44,7 +45,7 @@ func Write(w io.Writer, r *loadtest.Report) error {
 	if err != nil {
 		return fmt.Errorf("the template of the report: %w", err)
 	}
-	c := content{Report: r, Charts: charts(r), Width: width, Height: height, Plot: box{left, width - right, top, height - below}}
+	c := content{Report: r, Charts: charts(r), Marks: marks(events(r), r.Plan.Duration.Seconds()), Width: width, Height: height, Plot: box{left, width - right, top, height - below}}
 	c.Verdict, c.Bad = verdict(r)
 	var out bytes.Buffer
 	if err := t.Execute(&out, c); err != nil {
