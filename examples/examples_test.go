@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,13 @@ func TestExamples(t *testing.T) {
 		said(t, run(t, ".", environment, "shell/run.sh"),
 			`"id":1004,"name":"user 1004"`, "> HINCRBY user:1004 visits 1\n42\n", "> MGET session:jkl user:999999999\n1004\n\n",
 			"\nshard_key\n1004\n", "BADROW column \"shoe_size\": the table has no such column\n")
+	})
+	t.Run("attach-table", func(t *testing.T) {
+		said(t, run(t, ".", append(pids(c), environment...), "attach-table/run.sh"),
+			`{"id":7,"name":"product 7","cents":700}`, "table products is attached on s1, s2\n0\n", `{"id":7,"name":"product 7","cents":650,"ringside_vnode":`)
+	})
+	t.Run("hot-tenant", func(t *testing.T) {
+		said(t, run(t, ".", environment, "hot-tenant/run.sh"), "tenant7 is on s", ", in vnode ", "tenant7 is on s", "acknowledged: ")
 	})
 	t.Run("addcache", func(t *testing.T) {
 		out := run(t, ".", environment, filepath.Join(programs, "addcache"))
@@ -116,6 +124,15 @@ func start(t *testing.T, program string) *localcluster.Cluster {
 		}
 	})
 	return c
+}
+
+// pids are those of the sidecars, for examples that send them signals.
+func pids(c *localcluster.Cluster) []string {
+	var all []string
+	for _, s := range c.Sidecars {
+		all = append(all, strconv.Itoa(s.PID()))
+	}
+	return []string{"RINGSIDE_PIDS=" + strings.Join(all, " "), "PATH=" + c.Shards[0].Programs() + string(filepath.ListSeparator) + os.Getenv("PATH")}
 }
 
 // copied copies an example into a folder of its own, for what would write beside it.

@@ -228,6 +228,9 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
+// Programs is the folder of PostgreSQL's programs, psql among them.
+func (s *Server) Programs() string { return s.bin }
+
 // Command is how a shell starts this server by hand once it has ended, with the same data and settings, as the user that owns the data. Nothing here
 // hears of a server that was started so.
 func (s *Server) Command() string {
