@@ -279,6 +279,10 @@ func TestPageInABrowser(t *testing.T) {
 		s.deps.Topology.Publish(wide)
 		l.await(`document.querySelectorAll("[data-pick=cache] button").length === 200 && document.querySelectorAll("[data-pick=shard] button").length === 120`)
 		l.await(colors + ` >= 150`)
+		// One of so many is drawn larger: at least one section is full.
+		l.await(`[...document.querySelectorAll("[data-name=s012] button")].map((b) => b.click()).length === 1 && document.querySelector("#release").textContent === "Only s012 is shown, enlarged: show all"`)
+		l.await(colors + ` === 2`)
+		l.check(tab.Press("Escape"))
 		l.findings("wider than the window", spilling)
 		l.findings("of 200", unreadable)
 		l.quiet()

@@ -56,13 +56,14 @@ type moving struct {
 	Handovers []HandoverProgress
 	Servers   []ServerProgress // those that are not as they should be
 	Lost      []Loss
-	Moves     []moveRow
+	Moves     []moveRow // under way, and the latest one if some of it failed
+	Ended     []moveRow
 	Fault     string // why the moves may be old
 }
 
-// Nothing says whether all is quiet.
+// Nothing says whether all is quiet, whatever was before.
 func (m *moving) Nothing() bool {
-	return len(m.Shards) == 0 && len(m.Handovers) == 0 && len(m.Servers) == 0 && len(m.Lost) == 0 && len(m.Moves) == 0 && m.Fault == ""
+	return len(m.Shards) == 0 && len(m.Handovers) == 0 && len(m.Servers) == 0 && len(m.Moves) == 0 && m.Fault == ""
 }
 
 // moveRow is one move of vnodes between shards.
@@ -96,7 +97,14 @@ func (r moveRow) Percent() int { return int(100 * r.done / float64(max(1, r.Vnod
 const partsShown = 8
 
 func newMoving(p Progress, parts []MovePart, fault error) *moving {
-	m := &moving{Lost: p.Lost, Moves: moveRows(parts)}
+	m := &moving{Lost: p.Lost}
+	for i, row := range moveRows(parts) {
+		if row.Open || i == 0 && row.ByState["failed"] > 0 {
+			m.Moves = append(m.Moves, row)
+		} else {
+			m.Ended = append(m.Ended, row)
+		}
+	}
 	if fault != nil {
 		m.Fault = fault.Error()
 	}

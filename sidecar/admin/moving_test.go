@@ -49,6 +49,14 @@ func TestMoving(t *testing.T) {
 	if m := newMoving(quiet, nil, nil); !m.Nothing() {
 		t.Errorf("nothing is moving: %+v", m)
 	}
+	before := []MovePart{{Move: 7, State: "done", Vnodes: 5}, {Move: 6, State: "failed"}}
+	quiet.Lost = []Loss{{From: "c9"}}
+	if m := newMoving(quiet, before, nil); !m.Nothing() || len(m.Ended) != 2 || len(m.Lost) != 1 {
+		t.Errorf("what was before is not moving: %+v", m)
+	}
+	if m := newMoving(quiet, before[1:], nil); m.Nothing() || len(m.Moves) != 1 || len(m.Ended) != 0 {
+		t.Errorf("that the last move failed is to be seen: %+v", m)
+	}
 	busy := quiet
 	busy.Changing = true
 	busy.Shards = append(busy.Shards, ShardProgress{Name: "s2"})

@@ -119,9 +119,18 @@ const Drawing = (() => {
       return { turn, radius, x: radius * Math.sin(turn), y: -radius * Math.cos(turn) };
     }
 
+    // enlarged counts the vnodes of the picked server in each section, where it is one of so many that they would be specks: they are drawn as bars then. null: not so.
+    enlarged(fleet) {
+      const all = this.servers(fleet), i = this.picked && this.picked.fleet === fleet ? all.findIndex((s) => s.name === this.picked.name) : -1;
+      if (i < 0 || all.length <= QUIET) return null;
+      const counts = new Uint16Array(SECTIONS);
+      this.ring.table[fleet].forEach((owner, v) => { counts[Math.floor(v / ROWS)] += owner === i; });
+      return { owner: i, counts, scale: Math.floor(ROWS / Math.max(1, ...counts)) };
+    }
+
     // describe says in words what is drawn at a place that at has found, and whose it is; null: nobody's.
     describe({ fleet, spot }) {
-      const table = this.ring.table[fleet], i = table[this.order[fleet][spot]], first = spot - spot % ROWS;
+      const table = this.ring.table[fleet], i = this.enlarged(fleet)?.owner ?? table[this.order[fleet][spot]], first = spot - spot % ROWS;
       const name = i === NOBODY ? null : this.servers(fleet)[i].name;
       let n = 0, moving = 0;
       for (let v = first; v < first + ROWS; v++) {
@@ -154,13 +163,14 @@ const Drawing = (() => {
     pixels(fleet) {
       const css = getComputedStyle(document.documentElement), value = (name) => rgba(css.getPropertyValue(name));
       const all = this.servers(fleet), colors = new Uint32Array(VNODES).fill(value("--bad")), off = value("--off"), strong = value("--link"); // the last is for nobody
+      const out = new Uint32Array(VNODES), bars = this.enlarged(fleet);
+      if (bars) return out.map((_, spot) => spot % ROWS < bars.counts[Math.floor(spot / ROWS)] * bars.scale ? strong : off);
       const picked = this.picked && this.servers(this.picked.fleet).some((s) => s.name === this.picked.name);
       all.forEach((s, i) => {
         const mine = !picked || (this.picked.fleet === fleet && this.picked.name === s.name);
-        // Few vnodes are hard to find: they are shown in a color that stands out, instead of their owner's.
-        colors[i] = !mine ? off : picked && all.length > QUIET ? strong : rgba(color(fleet, i, all.length));
+        colors[i] = mine ? rgba(color(fleet, i, all.length)) : off;
       });
-      const out = new Uint32Array(VNODES), table = this.ring.table[fleet], order = this.order[fleet];
+      const table = this.ring.table[fleet], order = this.order[fleet];
       const lines = all.length <= QUIET; // between owners, for whom the colors do not tell them apart
       const ground = value("--card");
       for (let spot = 0; spot < VNODES; spot++) {

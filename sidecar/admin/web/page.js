@@ -78,7 +78,7 @@
     const chosen = drawing.picked;
     drawing.picked = chosen && chosen.fleet === fleet && chosen.name === name ? null : { fleet, name };
     release.hidden = !drawing.picked;
-    release.textContent = drawing.picked ? `Only ${name} is shown: show all` : "";
+    release.textContent = drawing.picked ? `Only ${name} is shown${drawing.enlarged(fleet) ? ", enlarged" : ""}: show all` : "";
     drawing.paint();
     live.forEach(dress);
   }
