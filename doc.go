@@ -26,6 +26,7 @@
 //	   shard/keyspace    which keys are rows, and of which table
 //	   internal/evloop   sockets, timers and tasks of one event loop; it knows no Redis
 //	   internal/failpoint  named points at which tests let a program fail; nothing in the product
+//	   internal/heat       what is used most, from samples, in bounded memory
 //
 // Packages of floor 1 do one thing each and never import each other: what they must agree on is a type of floor 0, and who needs
 // two of them is on a higher floor and declares the interface that it wants. The packages of floor 0, but for the event loop, are

@@ -30,7 +30,7 @@ func floors() map[string]place {
 		narrow = "it sees the topology and the small interfaces that it declares itself, so that it can be tested without the rest"
 	)
 	serving := []string{
-		"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "sidecar/topology", "sidecar/config", "cache", "membership",
+		"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "internal/heat", "sidecar/topology", "sidecar/config", "cache", "membership",
 		"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "sidecar/proxy", "sidecar/handover", "sidecar/admin",
 	}
 	return map[string]place{
@@ -49,7 +49,7 @@ func floors() map[string]place {
 		"shard/origin":     {1, []string{"ring", "shard", "shard/keyspace", "internal/failpoint"}, single},
 		"shard/cdc":        {1, []string{"shard", "shard/keyspace", "internal/failpoint"}, single + "; it tells of changes and knows no cache"},
 		"shard/mover":      {2, []string{"ring", "shard", "shard/keyspace", "shard/catalog", "shard/origin", "shard/cdc"}, "a move concerns shards only"},
-		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "sidecar/topology", "cache"}, narrow},
+		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "internal/heat", "sidecar/topology", "cache"}, narrow},
 		"sidecar/handover": {2, []string{"ring", "sidecar/topology", "cache"}, "it carries plain keys between cache servers and knows no client, no row and no shard"},
 		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology"}, narrow},
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
@@ -64,6 +64,7 @@ func floors() map[string]place {
 		"examples/...":   {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
 		"systemtest": {4, []string{"internal/localcluster", "internal/realredis", "internal/realpg", "resp", "ring", "shard/keyspace", "sidecar/topology", "internal/failpoint"},
 			"it asks the real program from outside, and must not link what it tests"},
+		"internal/heat": {0, nil, pure},
 		"internal/failpoint": {0, nil,
 			"points of failure are named where they are, and know nothing of it"},
 		"systemtest/history": {beside, nil, "it must not share the mistakes of what it judges"},

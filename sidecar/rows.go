@@ -26,7 +26,8 @@ type rows struct {
 	viewTTL  time.Duration
 	// degraded: changes that others make on the shard may be heard of late, so its rows are cached for a moment only. nil: never
 	degraded func(shard string) bool
-	serve    bool    // use the cache although the shard could not be asked for longer than viewTTL
+	serve    bool // use the cache although the shard could not be asked for longer than viewTTL
+	heat     *shardHeat
 	outbox   *outbox // nil: a write whose cached copies cannot be put out of reach is refused
 }
 
@@ -210,6 +211,7 @@ func (r *rows) load(ctx context.Context, keys []keyspace.Key, places []place, id
 			wanted := make([]keyspace.Key, len(members))
 			for m, n := range members {
 				wanted[m] = keys[idx[n]]
+				r.heat.used(&wanted[m])
 			}
 			found, view, err := r.fleet.Load(ctx, b.shard, b.ks, wanted)
 			for m, n := range members {
@@ -320,6 +322,7 @@ func (w *rowWrite) once(ctx context.Context) error {
 	}
 	refs := cleaned(p.by, &p.copies, k)
 	w.asked = true
+	w.heat.used(k)
 	err = w.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
 		var err, unpoisoned error
 		w.out, err = w.fleet.Write(ctx, p.shard, p.view, w.op, func() (remember bool, err error) {

@@ -27,7 +27,8 @@ type shards struct {
 	feed      *feed
 	topology  *topology.Holder
 	keyspaces *keyspace.Set
-	mover     *mover.Mover                  // nil: there is no catalog, and so no shards
+	mover     *mover.Mover // nil: there is no catalog, and so no shards
+	heat      *shardHeat
 	whole     func(s topology.Shard) string // its dsn, with the password that the configuration has for it
 
 	ring atomic.Pointer[ringOf]
@@ -40,7 +41,7 @@ type ringOf struct {
 
 // newShards prepares to move vnodes.
 func (s *Sidecar) newShards(reg prometheus.Registerer) (*shards, error) {
-	x := &shards{changes: s.operator, feed: s.feed, topology: s.topology, keyspaces: s.cfg.Set(), whole: s.dsn}
+	x := &shards{changes: s.operator, feed: s.feed, topology: s.topology, keyspaces: s.cfg.Set(), heat: s.heat, whole: s.dsn}
 	if s.catalog == nil {
 		return x, nil
 	}
@@ -157,6 +158,13 @@ func (x *shards) request(ctx context.Context, want admin.MoveRequest) (mover.Req
 			}
 		}
 	}
+	if want.ByLoad {
+		load, fixed := x.heat.load(x.topology.Current())
+		if load == nil {
+			return mover.Request{}, &topology.Refusal{Reason: "this sidecar has asked nothing of the shards lately, so it knows no load: ask another one, or later"}
+		}
+		return mover.Request{Load: load, Fixed: fixed}, nil
+	}
 	if want.To == "" {
 		return mover.Request{Key: want.Key}, nil
 	}
@@ -196,7 +204,8 @@ func (x *shards) plan(ctx context.Context, want admin.MoveRequest) (admin.MovePl
 	if err != nil {
 		return admin.MovePlan{}, &topology.Refusal{Reason: err.Error()}
 	}
-	out := admin.MovePlan{Parts: len(p.Parts), Seconds: p.Took.Seconds(), Refused: p.Refused, Notes: p.Notes}
+	out := admin.MovePlan{Parts: len(p.Parts), Seconds: p.Took.Seconds(), Refused: p.Refused, Notes: p.Notes, Shards: x.heat.planned(x.topology.Current(), p.Parts)}
+	rates := x.heat.vnodes.Rates(time.Now())
 	for _, part := range p.Parts {
 		at := slices.IndexFunc(out.Flows, func(f admin.MoveFlow) bool { return f.From == part.From && f.To == part.To })
 		if at < 0 {
@@ -204,6 +213,9 @@ func (x *shards) plan(ctx context.Context, want admin.MoveRequest) (admin.MovePl
 			out.Flows = append(out.Flows, admin.MoveFlow{From: part.From, To: part.To})
 		}
 		f := &out.Flows[at]
+		for _, v := range part.Vnodes {
+			f.Load += rates[v]
+		}
 		f.Vnodes, f.Rows, f.Bytes = f.Vnodes+len(part.Vnodes), f.Rows+part.Rows, f.Bytes+part.Bytes
 		out.Vnodes, out.Rows, out.Bytes = out.Vnodes+len(part.Vnodes), out.Rows+part.Rows, out.Bytes+part.Bytes
 	}

@@ -52,6 +52,7 @@ type Sidecar struct {
 	foreign   *invalidation // changes that others make on the shards
 	outbox    *outbox
 	verifier  *verifier
+	heat      *shardHeat
 	lost      losses
 	bootID    string
 	ready     chan struct{}
@@ -110,7 +111,8 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	}
 	s.fleet.OnView(s.feed.onView)
 	s.servers.OnIncarnation(s.lifecycle.onIncarnation)
-	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve"}
+	s.heat = newShardHeat(s.topology)
+	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve", heat: s.heat}
 	if s.foreign, err = newInvalidation(cfg.Name, rows, cfg.Set(), cfg.Invalidation == "off", registry, log); err != nil {
 		return nil, err
 	}
@@ -132,7 +134,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	}
 	s.admin, err = admin.New(admin.Config{Listen: cfg.Admin.Listen, Token: string(cfg.Admin.Token), Pprof: cfg.Admin.Pprof}, admin.Deps{
 		Topology: s.topology, Keyspaces: cfg.Set(), Members: s.members.list, Pools: s.members.pools, Counts: s.counts, Ready: s.isReady,
-		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify, Shards: s.shards.functions(),
+		Change: s.operator.do, Progress: s.progress, Invalidation: s.foreign.shown, Verify: s.verifier.verify, Shards: s.shards.functions(), HotKeys: s.hotKeys,
 		Gatherer: registry, Name: cfg.Name, Version: version, Log: log,
 	})
 	return s, err

@@ -29,11 +29,15 @@ Example: ringside shard weight s1 0; ringside move plan; ringside move start --w
 type whichFlags struct {
 	Vnodes string `placeholder:"A-B" help:"Vnodes to move, with --to."`
 	To     string `placeholder:"NAME" help:"The shard to move them to."`
+	By     string `enum:"vnodes,load" default:"vnodes" placeholder:"load" help:"What the weights divide: vnodes, or the load of the shards as the sidecar that is asked knows it (default: vnodes)."`
 }
 
 func (w whichFlags) check() error {
 	if (w.Vnodes == "") != (w.To == "") {
 		return errors.New("--vnodes and --to go together; without both, it is about what the weights ask for")
+	}
+	if w.By == "load" && w.To != "" {
+		return errors.New("--by load is about what the weights ask for; --vnodes and --to do not go with it")
 	}
 	return nil
 }
@@ -50,12 +54,21 @@ type movePlanCmd struct {
 // movePlanAnswer is /moves/plan.
 type movePlanAnswer struct {
 	Flows []struct {
-		From   string `json:"from"`
-		To     string `json:"to"`
-		Vnodes int    `json:"vnodes"`
-		Rows   int64  `json:"rows"`
-		Bytes  int64  `json:"bytes"`
+		From   string  `json:"from"`
+		To     string  `json:"to"`
+		Vnodes int     `json:"vnodes"`
+		Rows   int64   `json:"rows"`
+		Bytes  int64   `json:"bytes"`
+		Load   float64 `json:"load"`
 	} `json:"flows"`
+	Shards []struct {
+		Name       string  `json:"name"`
+		Weight     uint32  `json:"weight"`
+		Vnodes     int     `json:"vnodes"`
+		VnodesThen int     `json:"vnodes_then"`
+		Load       float64 `json:"load"`
+		LoadThen   float64 `json:"load_then"`
+	} `json:"shards"`
 	Parts   int      `json:"parts"`
 	Vnodes  int      `json:"vnodes"`
 	Rows    int64    `json:"rows"`
@@ -75,7 +88,7 @@ func (c *movePlanCmd) Run(ctx context.Context, env *environment) error {
 		return err
 	}
 	client.timeout += shardsMayTake
-	return showPlan(ctx, env, client, url.Values{"vnodes": {c.Which.Vnodes}, "to": {c.Which.To}}, c.JSON)
+	return showPlan(ctx, env, client, url.Values{"vnodes": {c.Which.Vnodes}, "to": {c.Which.To}, "by": {c.Which.By}}, c.JSON)
 }
 
 // showPlan shows what a request comes to.
@@ -106,11 +119,11 @@ func (p *movePlanAnswer) print(env *environment) error {
 		_, err := fmt.Fprintln(env.stdout, "nothing to move: the shards have what was asked for")
 		return err
 	}
-	flows := &table{heading: []string{"FROM", "TO", "VNODES", "ROWS (ABOUT)", "BYTES (ABOUT)"}}
+	flows := &table{heading: []string{"FROM", "TO", "VNODES", "LOAD/S", "ROWS (ABOUT)", "BYTES (ABOUT)"}}
 	for _, f := range p.Flows {
-		flows.add(f.From, f.To, f.Vnodes, f.Rows, bytesOf(f.Bytes))
+		flows.add(f.From, f.To, f.Vnodes, fmt.Sprintf("%.1f", f.Load), f.Rows, bytesOf(f.Bytes))
 	}
-	flows.add("all", fmt.Sprintf("%d parts", p.Parts), p.Vnodes, p.Rows, fmt.Sprintf("%s, about %v", bytesOf(p.Bytes), seconds(p.Seconds)))
+	flows.add("all", fmt.Sprintf("%d parts", p.Parts), p.Vnodes, "", p.Rows, fmt.Sprintf("%s, about %v", bytesOf(p.Bytes), seconds(p.Seconds)))
 	refused := &table{heading: []string{"REFUSED, BECAUSE"}}
 	for _, r := range p.Refused {
 		refused.add(r)
@@ -119,7 +132,11 @@ func (p *movePlanAnswer) print(env *environment) error {
 	for _, n := range p.Notes {
 		notes.add(n)
 	}
-	return writeTables(env.stdout, flows, refused, notes)
+	shards := &table{heading: []string{"SHARD", "WEIGHT", "VNODES", "THEN", "LOAD/S", "THEN"}}
+	for _, s := range p.Shards {
+		shards.add(s.Name, s.Weight, s.Vnodes, s.VnodesThen, fmt.Sprintf("%.1f", s.Load), fmt.Sprintf("%.1f", s.LoadThen))
+	}
+	return writeTables(env.stdout, flows, shards, refused, notes)
 }
 
 func bytesOf(n int64) string {
@@ -153,6 +170,8 @@ func (c *moveStartCmd) Run(ctx context.Context, env *environment) error {
 	request := map[string]string{}
 	if c.Which.To != "" {
 		request["vnodes"], request["to"] = c.Which.Vnodes, c.Which.To
+	} else {
+		request["by"] = c.Which.By
 	}
 	var started struct {
 		ID     int64 `json:"id"`

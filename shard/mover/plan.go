@@ -12,9 +12,11 @@ import (
 
 // Request is what an operator asks to be moved: what the weights ask for, some vnodes to one shard, or a shard key.
 type Request struct {
-	To     string   // empty: what the weights ask for
-	Vnodes []uint16 // with To, without Key
-	Key    string   // this shard key: to To, by an override; without To its override ends
+	To     string    // empty: what the weights ask for
+	Vnodes []uint16  // with To, without Key
+	Load   []float64 // without To and Key: balance this load of the vnodes, instead of their number
+	Fixed  []float64 // with Load: what each shard has besides, in the order of Ring.Shards
+	Key    string    // this shard key: to To, by an override; without To its override ends
 }
 
 const (
@@ -39,7 +41,12 @@ func flows(r Ring, want Request) ([]catalog.NewPart, error) {
 			nodes[i] = ring.Node{Name: name, Weight: r.Weights[i]}
 		}
 		var err error
-		if target, err = ring.PlanShards(r.Owners, nodes, ring.ShardSalt); err != nil {
+		if want.Load != nil {
+			target, err = ring.PlanShardsByLoad(r.Owners, nodes, want.Load, want.Fixed)
+		} else {
+			target, err = ring.PlanShards(r.Owners, nodes, ring.ShardSalt)
+		}
+		if err != nil {
 			return nil, err
 		}
 	} else {

@@ -50,15 +50,17 @@ type Deps struct {
 	Invalidation func() Invalidation
 	Verify       func(ctx context.Context, sample int) Verification
 	// Shards is about shards and moves between them.
-	Shards   Shards
+	Shards Shards
+	// HotKeys returns the n keys of each kind that were used most lately.
+	HotKeys  func(n int) HotKeys
 	Gatherer prometheus.Gatherer
 	Log      *slog.Logger
 }
 
 func (d Deps) validate() error {
 	if d.Topology == nil || d.Keyspaces == nil || d.Members == nil || d.Pools == nil || d.Counts == nil || d.Ready == nil || d.Change == nil || d.Progress == nil ||
-		d.Invalidation == nil || d.Verify == nil || !d.Shards.complete() || d.Gatherer == nil || d.Log == nil {
-		return errors.New("admin: Topology, Keyspaces, Members, Pools, Counts, Ready, Change, Progress, Invalidation, Verify, Shards, Gatherer and Log must all be given")
+		d.Invalidation == nil || d.Verify == nil || !d.Shards.complete() || d.HotKeys == nil || d.Gatherer == nil || d.Log == nil {
+		return errors.New("admin: Topology, Keyspaces, Members, Pools, Counts, Ready, Change, Progress, Invalidation, Verify, Shards, HotKeys, Gatherer and Log must all be given")
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ func newSetup(t testing.TB, top *topology.Topology) *setup {
 		Progress: func() Progress { return Progress{} }, Invalidation: func() Invalidation { return Invalidation{} },
 		Verify:   func(context.Context, int) Verification { return Verification{} },
 		Shards:   noShards(),
+		HotKeys:  func(int) HotKeys { return HotKeys{} },
 		Gatherer: registry, Log: slog.New(slog.NewTextHandler(&s.logs, nil)),
 	}
 	if top != nil {

@@ -39,6 +39,7 @@ type MoveRequest struct {
 	To          string
 	First, Last int // with To
 	Key         string
+	ByLoad      bool // without the others: the weights ask for shares of the load, as far as this sidecar knows it, not of the vnodes
 }
 
 // MovePlan is what a request comes to. Nothing was changed.
@@ -51,6 +52,18 @@ type MovePlan struct {
 	Seconds float64    `json:"seconds"`
 	Refused []string   `json:"refused"` // why it would not be begun; empty: nothing speaks against it
 	Notes   []string   `json:"notes"`
+	// Shards are all of them, now and then.
+	Shards []PlannedShard `json:"shards"`
+}
+
+// PlannedShard is what a shard has, and would have after the move. Loads are of this sidecar's requests to it, a second.
+type PlannedShard struct {
+	Name       string  `json:"name"`
+	Weight     uint32  `json:"weight"`
+	Vnodes     int     `json:"vnodes"`
+	VnodesThen int     `json:"vnodes_then"`
+	Load       float64 `json:"load"`
+	LoadThen   float64 `json:"load_then"`
 }
 
 // MoveFlow is what goes from one shard to another.
@@ -60,6 +73,8 @@ type MoveFlow struct {
 	Vnodes int    `json:"vnodes"`
 	Rows   int64  `json:"rows"`
 	Bytes  int64  `json:"bytes"`
+	// Load is that of the vnodes, in requests of this sidecar a second.
+	Load float64 `json:"load"`
 }
 
 // MoveStarted is a move that was written down.
@@ -147,11 +162,11 @@ type order struct {
 func (s *Server) newOrders() map[string]order {
 	return map[string]order{
 		"/moves/start": {`{"vnodes":"0-1023","to":"s2"} or {}`, changeWithin + moveVerifyLimit/2, func(ctx context.Context, body *json.Decoder) (any, error) {
-			var in struct{ Vnodes, To string }
+			var in struct{ Vnodes, To, By string }
 			if err := body.Decode(&in); err != nil {
 				return nil, badBody(err)
 			}
-			want, err := requestOf(in.Vnodes, in.To, "")
+			want, err := requestOf(in.Vnodes, in.To, "", in.By)
 			if err != nil {
 				return nil, err
 			}
@@ -233,8 +248,16 @@ func badBody(err error) error {
 }
 
 // requestOf reads what is to be moved: "A-B" and a shard, or neither, or a shard key with or without a shard.
-func requestOf(vnodes, to, key string) (MoveRequest, error) {
+func requestOf(vnodes, to, key, by string) (MoveRequest, error) {
 	bad := func(reason string) (MoveRequest, error) { return MoveRequest{}, &BadChangeError{Reason: reason} }
+	switch {
+	case by != "" && by != "load" && by != "vnodes":
+		return bad(fmt.Sprintf("by is %q: it must be load or vnodes", by))
+	case by == "load" && vnodes+to+key == "":
+		return MoveRequest{ByLoad: true}, nil
+	case by == "load":
+		return bad("by load is about what the weights ask for: nothing else can be named with it")
+	}
 	if key != "" {
 		if vnodes != "" {
 			return bad("vnodes and shard_key exclude each other")
@@ -321,14 +344,14 @@ func (s *Server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	}{append([]MovePart{}, parts...)})
 }
 
-// serveMovePlan is /moves/plan?vnodes=A-B&to=NAME, or /moves/plan?shard_key=KEY&to=NAME.
+// serveMovePlan is /moves/plan?by=load, /moves/plan?vnodes=A-B&to=NAME, or /moves/plan?shard_key=KEY&to=NAME.
 func (s *Server) serveMovePlan(w http.ResponseWriter, r *http.Request) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		writeError(w, r, http.StatusBadRequest, "the query is malformed: %v", err)
 		return
 	}
-	want, err := requestOf(query.Get("vnodes"), query.Get("to"), query.Get("shard_key"))
+	want, err := requestOf(query.Get("vnodes"), query.Get("to"), query.Get("shard_key"), query.Get("by"))
 	if err != nil {
 		writeError(w, r, http.StatusBadRequest, "%v", err)
 		return
@@ -336,6 +359,7 @@ func (s *Server) serveMovePlan(w http.ResponseWriter, r *http.Request) {
 	s.serveShards(w, r, moveVerifyLimit, func(ctx context.Context) (any, error) {
 		p, err := s.deps.Shards.Plan(ctx, want)
 		p.Flows, p.Refused, p.Notes = append([]MoveFlow{}, p.Flows...), append([]string{}, p.Refused...), append([]string{}, p.Notes...)
+		p.Shards = append([]PlannedShard{}, p.Shards...)
 		return p, err
 	})
 }

@@ -16,7 +16,7 @@ func TestOrders(t *testing.T) {
 	var done string
 	note := func(format string, args ...any) { done = fmt.Sprintf(format, args...) }
 	s.deps.Shards.Start = func(_ context.Context, want MoveRequest) (MoveStarted, error) {
-		note("%s", strings.TrimSpace(fmt.Sprintf("start %s %d-%d %s", want.To, want.First, want.Last, want.Key)))
+		note("%s", strings.TrimSpace(fmt.Sprintf("start %s %d-%d %s", want.To, want.First, want.Last, want.Key)+map[bool]string{true: "by load"}[want.ByLoad]))
 		return MoveStarted{ID: 7, Parts: 2, Vnodes: 5}, nil
 	}
 	s.deps.Shards.Cancel = func(_ context.Context, id int64) error {
@@ -54,6 +54,9 @@ func TestOrders(t *testing.T) {
 		{"/moves/start", `{"vnodes":"0-65536","to":"s2"}`, 400, "", "from 0 to 65535"},
 		{"/moves/start", `{"vnodes":"5-4","to":"s2"}`, 400, "", "from 0 to 65535"},
 		{"/moves/start", `{"to":"s2"}`, 400, "", "go together"},
+		{"/moves/start", `{"by":"load"}`, 200, "start  0-0 by load", `"id":7`},
+		{"/moves/start", `{"by":"load","to":"s2","vnodes":"1"}`, 400, "", "nothing else can be named"},
+		{"/moves/start", `{"by":"rows"}`, 400, "", "must be load or vnodes"},
 		{"/overrides/set", `{"shard_key":"acme","shard":"s2"}`, 200, "start s2 0-0 acme", `"id":7`},
 		{"/overrides/set", `{"shard_key":"acme"}`, 400, "", "shard_key or shard is missing"},
 		{"/overrides/clear", `{"shard_key":"acme"}`, 200, "start  0-0 acme", `"id":7`},

@@ -28,6 +28,7 @@ func (s *Server) newRoutes() routes {
 		"/topology":     http.HandlerFunc(s.serveTopology),
 		"/members":      http.HandlerFunc(s.serveMembers),
 		"/pools":        http.HandlerFunc(s.servePools),
+		hotKeysPath:     http.HandlerFunc(s.serveHotKeys),
 		movesPath:       http.HandlerFunc(s.serveMoves),
 		movePlanPath:    http.HandlerFunc(s.serveMovePlan),
 		moveVerifyPath:  http.HandlerFunc(s.serveMoveVerify),

@@ -17,7 +17,7 @@ func TestAnswers(t *testing.T) {
 		return []Pool{{Name: "s1", Budget: 64, Limit: 32, InUse: 1, Idle: 2, Waiting: 3, OldestWaitMS: 4, Served: 5, Shed: 6, State: "down", LastError: "refused"}}
 	}
 	server := s.server(t)
-	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /history /invalidation /members /metrics /moves /moves/cancel /moves/plan /moves/start /moves/verify /overrides/clear /overrides/set /pools /readyz /ring /ring/lookup /ring/preview /shards/add /shards/attach /shards/remove /shards/weight /topology /verify"
+	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /history /hotkeys /invalidation /members /metrics /moves /moves/cancel /moves/plan /moves/start /moves/verify /overrides/clear /overrides/set /pools /readyz /ring /ring/lookup /ring/preview /shards/add /shards/attach /shards/remove /shards/weight /topology /verify"
 	for _, test := range []struct {
 		method, target string
 		code           int
@@ -43,7 +43,7 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/ring/lookup?key=a&key=b", 400, typeJSON, `{"error":"2 keys are given: write /ring/lookup?key=KEY, percent-encoded"}`},
 		{"GET", "/ring/lookup?key=%zz", 400, typeJSON, `{"error":"the query is malformed: invalid URL escape \"%zz\""}`},
 		{"GET", "/ring?format=xml", 400, typeJSON, `{"error":"format is \"xml\": it must be json or html"}`},
-		{"GET", "/hotkeys", 404, typeJSON, `{"error":"there is no \"/hotkeys\" here, but: ` + paths + `"}`},
+		{"GET", "/hotkey", 404, typeJSON, `{"error":"there is no \"/hotkey\" here, but: ` + paths + `"}`},
 		{"GET", "/debug/pprof/", 404, typeJSON, `{"error":"there is no \"/debug/pprof/\" here, but: ` + paths + `"}`},
 		{"GET", "/ring/", 404, typeJSON, `{"error":"there is no \"/ring/\" here, but: ` + paths + `"}`},
 		{"POST", "/ring", 405, typeJSON, `{"error":"/ring can only be read: GET or HEAD, not \"POST\""}`},

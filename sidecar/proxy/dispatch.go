@@ -189,6 +189,7 @@ func (w *worker) single(cl *client, c *command, cmd resp.Command) bool {
 		return w.block(cl, c, cmd)
 	}
 	key := cmd.Args[c.info.First]
+	w.sample(key)
 	isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
 	if err != nil {
 		cl.refuse(w, err)
@@ -272,6 +273,7 @@ func (w *worker) placeKeys(c *command, cmd resp.Command, onRow func(*worker, *co
 	var vnode uint16
 	for i, p := range positions {
 		key := cmd.Args[p]
+		w.sample(key)
 		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
 		if err == nil && isRow {
 			err = onRow(w, c)

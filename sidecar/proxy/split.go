@@ -123,6 +123,7 @@ func (w *worker) mget(cl *client, c *command, cmd resp.Command) bool {
 	defer g.done()
 	var rows []joinRow
 	for i, key := range keys {
+		w.sample(key)
 		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
 		switch {
 		case err != nil:
@@ -202,6 +203,7 @@ func (w *worker) mset(cl *client, c *command, cmd resp.Command) bool {
 	g := &w.groups
 	defer g.done()
 	for i := 0; i < len(args); i += 2 {
+		w.sample(args[i])
 		isRow, err := w.server.keyspaces.Match(w.hasher, args[i], &w.key)
 		if err == nil && isRow {
 			err = w.senseless(c)
@@ -235,6 +237,7 @@ func (w *worker) countKeys(cl *client, c *command, cmd resp.Command) bool {
 	defer g.done()
 	var rows []joinRow
 	for i, key := range keys {
+		w.sample(key)
 		isRow, err := w.server.keyspaces.Match(w.hasher, key, &w.key)
 		switch {
 		case err != nil:

@@ -19,6 +19,7 @@ type worker struct {
 	commands *commands
 	pause    pause
 	slowlog  slowlog
+	hot      sampler
 	hasher   *ring.Hasher
 	now      int64 // nanoseconds since the server was made, by the loop's clock; set by turn
 
@@ -76,7 +77,7 @@ type upstreamKey struct {
 
 func newWorker(s *Server, loop *evloop.Loop) *worker {
 	w := &worker{
-		server: s, loop: loop, commands: s.commands, hasher: ring.NewHasher(),
+		server: s, loop: loop, hot: newSampler(), commands: s.commands, hasher: ring.NewHasher(),
 		upstreams: map[upstreamKey]*upstream{}, clients: map[int64]*client{}, callingOff: map[*client]bool{}, opening: map[*client]*opening{}, stats: newStats(len(s.commands.list)),
 	}
 	w.route.placement = packVnodes(func(uint16) uint16 { return ring.None })

@@ -129,6 +129,12 @@ func (t *Topology) ShardOf(shardKey []byte, vnode uint16) uint16 {
 	return t.shardOf[vnode]
 }
 
+// Apart reports whether an override places a shard key, instead of its vnode.
+func (t *Topology) Apart(shardKey []byte) bool {
+	_, apart := t.overrides[string(shardKey)]
+	return apart
+}
+
 // Generation is the g of the entry names of a cache vnode; 0 when the vnode has no owner whose entries count.
 func (t *Topology) Generation(vnode uint16) uint64 {
 	i := t.cacheOf[vnode]
