@@ -43,6 +43,7 @@ func (m memory) Close() {}
 
 // Clients that take one request at a time are loaded by the same schedule: one client's slow read makes those wait that were due meanwhile.
 func TestCrew(t *testing.T) {
+	t.Parallel()
 	plan := textPlan()
 	plan.Rate, plan.Duration, plan.Connections, plan.Keys, plan.Zipf, plan.Reads = 200, time.Second, 1, 10, 0, 0.9
 	m := memory{new(sync.Mutex), map[uint32][]byte{}, new(sync.Once), newValues(plan, Keys{"", "", 10})}

@@ -29,6 +29,7 @@ func textPlan() Plan {
 
 // A server that stands still for a while delays all requests that were due meanwhile, each by what was left of it.
 func TestLatencyCountsFromWhenRequestsWereDue(t *testing.T) {
+	t.Parallel()
 	s, err := realredis.Start(t.Context(), realredis.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -41,10 +42,13 @@ func TestLatencyCountsFromWhenRequestsWereDue(t *testing.T) {
 	plan := textPlan()
 	plan.Warm = true
 	var lines []Second
-	events := []Event{
-		{At: 500 * time.Millisecond, Name: "pause", Do: func(context.Context) error { return s.Pause() }},
-		{At: time.Second, Name: "resume", Do: func(context.Context) error { return s.Resume() }},
-	}
+	events := []Event{{At: 500 * time.Millisecond, Name: "a pause", Do: func(context.Context) error {
+		if err := s.Pause(); err != nil {
+			return err
+		}
+		time.Sleep(500 * time.Millisecond) // it is what is measured
+		return s.Resume()
+	}}}
 	target := Target{Name: "redis", Addrs: []string{s.Addr()}, CountFound: true, HitsFrom: "values found",
 		Warm: func(ctx context.Context) error { return fill(ctx, []string{s.Addr()}, "", plan) }}
 	r, err := Run(t.Context(), target, plan, events, func(s Second) { lines = append(lines, s) })
@@ -68,6 +72,7 @@ func TestLatencyCountsFromWhenRequestsWereDue(t *testing.T) {
 
 // Requests that a lost connection takes with it, and those that are due while there is none, fail; the rest is answered.
 func TestALostServerIsAccountedFor(t *testing.T) {
+	t.Parallel()
 	s, err := realredis.Start(t.Context(), realredis.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +83,10 @@ func TestALostServerIsAccountedFor(t *testing.T) {
 		}
 	}()
 	plan := textPlan()
-	plan.Poisson, plan.Batch, plan.Pipeline = true, 5*time.Millisecond, 3
+	plan.Poisson, plan.Batch, plan.Pipeline, plan.Duration = true, 5*time.Millisecond, 3, 4*time.Second
 	events := []Event{
 		{At: 300 * time.Millisecond, Name: "kill", Do: func(context.Context) error { return s.Kill() }},
-		{At: 900 * time.Millisecond, Name: "restart", Do: s.Restart},
+		{At: 600 * time.Millisecond, Name: "restart", Do: s.Restart},
 	}
 	r, err := Run(t.Context(), Target{Name: "redis", Addrs: []string{s.Addr()}}, plan, events, nil)
 	if err != nil {
@@ -143,6 +148,7 @@ func forgetful(t *testing.T) string {
 }
 
 func TestOldValuesAreFound(t *testing.T) {
+	t.Parallel()
 	plan := textPlan()
 	plan.Duration, plan.Reads = time.Second, 0.5
 	r, err := Run(t.Context(), Target{Name: "forgetful", Addrs: []string{forgetful(t)}}, plan, nil, nil)
@@ -167,6 +173,7 @@ func TestOldValuesAreFound(t *testing.T) {
 }
 
 func TestInterruptedRunEnds(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	plan := textPlan()
 	plan.Duration = time.Hour
