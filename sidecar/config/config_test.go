@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// designed is the example of the README.
+// designed is the example of docs/CONFIGURATION.md.
 const designed = `
 name: app-1
 redis:   { listen: "127.0.0.1:6380", password: "env:RINGSIDE_PASSWORD", max_clients: 10000 }

@@ -1,4 +1,4 @@
-// Package config reads the configuration file of a sidecar: one YAML document, whose keys the README lists.
+// Package config reads the configuration file of a sidecar: one YAML document, whose keys docs/CONFIGURATION.md lists.
 //
 // Everything that can be said about the file without a network is said at once: Load reports all faults of a file, each with
 // its line and column, sorted, and never only the first one. Nothing is guessed: an unknown key, a key given twice, a value of
