@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"ringside/shard/catalog"
 	"ringside/sidecar/topology"
@@ -15,8 +16,9 @@ type catalogLink struct {
 	dsn string
 	log *slog.Logger
 
-	mu   sync.Mutex
-	open *catalog.Catalog // nil: not opened yet
+	mu     sync.Mutex
+	open   *catalog.Catalog                // nil: not opened yet
+	opened atomic.Pointer[catalog.Catalog] // open, for who cannot wait for that
 }
 
 func (l *catalogLink) get(ctx context.Context) (*catalog.Catalog, error) {
@@ -30,13 +32,25 @@ func (l *catalogLink) get(ctx context.Context) (*catalog.Catalog, error) {
 		return nil, err
 	}
 	l.open = c
+	l.opened.Store(c)
 	return c, nil
+}
+
+// door implements origin.Door: the catalog keeps it. While the catalog cannot be asked, or is not open yet, the door is not guarded.
+func (l *catalogLink) door(ctx context.Context, name string, width int) (leave func(), ok bool) {
+	c := l.opened.Load()
+	if c == nil {
+		return nil, true
+	}
+	leave, err := c.Enter(ctx, name, width)
+	return leave, err == nil || ctx.Err() == nil
 }
 
 func (l *catalogLink) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open != nil {
+		l.opened.Store(nil)
 		l.open.Close()
 		l.open = nil
 	}

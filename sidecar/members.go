@@ -60,15 +60,16 @@ func (m *members) agreed() bool {
 	return true
 }
 
-// shareBudget gives this sidecar its part of each shard's connections: all sidecars alike.
+// shareBudget gives this sidecar its part of each shard's connections: all sidecars alike. It is what they aim at; the shards see to it that all of them
+// together keep within the budget.
 func (m *members) shareBudget() {
 	t := m.topology.Current()
 	if t == nil {
 		return
 	}
-	n := max(1, m.Sidecars())
+	n := m.Sidecars()
 	for i := range t.Shards {
-		m.fleet.SetLimit(t.Shards[i].Name, max(1, t.Shards[i].MaxConnections/n))
+		m.fleet.SetLimit(t.Shards[i].Name, origin.Share(t.Shards[i].MaxConnections, n))
 	}
 }
 

@@ -98,6 +98,9 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 		return nil, fmt.Errorf("poison lives for %v, a write can last %v", cacheCfg.PoisonTTL, bound)
 	}
 	s.fleet = origin.New(originCfg, registry, log)
+	if s.catalog != nil {
+		s.fleet.GuardDoors(s.catalog.door)
+	}
 	if err := s.newGossip(version, registry); err != nil {
 		return nil, err
 	}

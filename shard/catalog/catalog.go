@@ -21,8 +21,8 @@ const (
 	Timeout = 5 * time.Second
 
 	// maxConns is how many sessions one sidecar holds at most. One would do; a second lets a call through while the first one's
-	// connection is being given up.
-	maxConns       = 2
+	// connection is being given up, and a third holds tickets (door.go).
+	maxConns       = 3
 	connectTimeout = 2 * time.Second
 	pingTimeout    = 500 * time.Millisecond
 	closeTimeout   = 2 * time.Second
@@ -67,6 +67,7 @@ type Catalog struct {
 	log    *slog.Logger
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
+	doors  doors
 }
 
 // Open connects and installs the table if it is missing. The error is ErrUnavailable when it may help to try again later; otherwise the

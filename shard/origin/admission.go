@@ -68,9 +68,33 @@ func (a *admission) enter(ctx context.Context, c class) error {
 		a.mu.Unlock()
 		return fmt.Errorf("shard %s: the queue is full (%d requests): %w", a.shard, a.maxQueue, shard.ErrOverloaded)
 	}
-	w := &waiter{class: c, since: time.Now(), told: make(chan error, 1)}
+	return a.wait(ctx, &waiter{class: c, since: time.Now()}, c == internal)
+}
+
+// reenter is enter for a caller that was admitted and has withdrawn, for want of a session: it came at that time, and goes in front.
+func (a *admission) reenter(ctx context.Context, c class, came time.Time) error {
+	a.mu.Lock()
+	switch {
+	case c == request && a.down != nil:
+		defer a.mu.Unlock()
+		return a.down
+	case c == request && time.Since(came) >= a.maxWait:
+		defer a.mu.Unlock()
+		return a.tooLate()
+	case a.inUse < a.capacity:
+		a.inUse++
+		a.served++
+		a.mu.Unlock()
+		return nil
+	}
+	return a.wait(ctx, &waiter{class: c, since: came}, true)
+}
+
+// wait queues w. a.mu is held, and let go.
+func (a *admission) wait(ctx context.Context, w *waiter, inFront bool) error {
+	w.told = make(chan error, 1)
 	var place *list.Element
-	if c == internal {
+	if inFront {
 		place = a.queue.PushFront(w)
 	} else {
 		place = a.queue.PushBack(w)
@@ -78,8 +102,8 @@ func (a *admission) enter(ctx context.Context, c class) error {
 	a.mu.Unlock()
 
 	var expired <-chan time.Time
-	if c == request {
-		timer := time.NewTimer(a.maxWait)
+	if w.class == request {
+		timer := time.NewTimer(a.maxWait - time.Since(w.since))
 		defer timer.Stop()
 		expired = timer.C
 	}
@@ -112,6 +136,10 @@ func (a *admission) giveUp(place *list.Element, w *waiter, gone error) error {
 	if gone != nil {
 		return gone
 	}
+	return a.tooLate()
+}
+
+func (a *admission) tooLate() error {
 	a.late++
 	return fmt.Errorf("shard %s: waited %v for a connection: %w", a.shard, a.maxWait, shard.ErrOverloaded)
 }
@@ -121,6 +149,15 @@ func (a *admission) leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.inUse--
+	a.admitNext()
+}
+
+// withdraw takes back what enter began: there was no session.
+func (a *admission) withdraw() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inUse--
+	a.served--
 	a.admitNext()
 }
 

@@ -90,7 +90,8 @@ type ShardConfig struct {
 	Name string
 	// DSN is a PostgreSQL connection string, URI or key=value. It may hold a password and is never printed.
 	DSN string
-	// MaxConnections is the budget of the whole cluster for this shard, the upper end of what SetLimit may grant.
+	// MaxConnections is the budget of the whole cluster for this shard. Doors of them are kept for sessions that are being opened; the rest, Seats, is the
+	// upper end of what SetLimit may grant.
 	MaxConnections int
 }
 

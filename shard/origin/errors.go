@@ -178,7 +178,7 @@ func react(err error) reaction {
 // that has no session left for us is saturated, not down.
 func isConnectFailure(err error) bool {
 	_, ok := errors.AsType[*pgconn.ConnectError](err)
-	return ok && code(err) != codeTooManyConnections
+	return ok && !isNoSeat(err)
 }
 
 // isLost reports whether the connection broke, other than by our running out of patience.

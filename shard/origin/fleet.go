@@ -28,6 +28,7 @@ type Fleet struct {
 	words   map[string]*word
 	limits  map[string]int // as given to SetLimit
 	heard   func(name string, v shard.View)
+	door    Door
 	closed  bool
 	changed chan struct{} // capacity 1: there are pools that nobody watches
 
@@ -65,6 +66,13 @@ func (f *Fleet) OnView(fn func(name string, v shard.View)) {
 	}
 }
 
+// GuardDoors makes sessions be opened through door, so that the cluster keeps within a shard's budget also while they are opened. Set it before Apply.
+func (f *Fleet) GuardDoors(door Door) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.door = door
+}
+
 // Apply makes the fleet consist of exactly these shards. Connections are opened when they are needed, so Apply never waits for the network.
 // If a shard is invalid nothing changes, and the error names it without its secrets. A shard whose DSN or budget changed
 // gets new connections; those of its former pool end with the operations that use them.
@@ -95,9 +103,9 @@ func (f *Fleet) Apply(shards []ShardConfig) error {
 		}
 		limit, ok := f.limits[name]
 		if !ok {
-			limit = s.MaxConnections
+			limit = Seats(s.MaxConnections)
 		}
-		p, err := newPool(s, f.cfg, limit, f.wordLocked(name), f.metrics.timings(name), f.log)
+		p, err := newPool(s, f.cfg, limit, f.wordLocked(name), f.metrics.timings(name), f.door, f.log)
 		if err != nil {
 			for _, made := range fresh {
 				made.close()
@@ -222,8 +230,8 @@ func (f *Fleet) Poke(name string) {
 	}
 }
 
-// SetLimit sets how many sessions this sidecar may hold on the shard, its poller's included: its part of the cluster's budget, kept
-// within 1 and MaxConnections. Without it the limit is MaxConnections. On a decrease idle sessions beyond it are closed, and those in
+// SetLimit sets how many sessions this sidecar may hold on the shard, its poller's included: its part of the cluster's budget (Share), kept
+// within 1 and Seats of MaxConnections; less than 1 says that sidecars take turns. Without it the limit is all the seats. On a decrease idle sessions beyond it are closed, and those in
 // use when they are done. It may be called for a shard that is yet to be applied.
 func (f *Fleet) SetLimit(name string, n int) {
 	f.mu.Lock()
@@ -247,6 +255,7 @@ type PoolStats struct {
 	Served     uint64        // requests that got a session
 	ShedFull   uint64        // requests refused because the queue was full
 	ShedLate   uint64        // requests refused because they had waited too long
+	Refused    uint64        // sessions for which the cluster's budget had no room
 	DownSince  time.Time     // zero while the shard is up
 	LastError  string        // why it is down, or why it does not say its view; empty when all is well
 	Outbox     int           // rows whose cached copies are still to be deleted, by the shard's last word

@@ -41,7 +41,7 @@ func fixtureAt(t testing.TB, dsn string, cfg Config, tables ...string) *fixture 
 	for _, statement := range tables {
 		f.exec(statement)
 	}
-	f.Fleet = newFleet(t, cfg, ShardConfig{Name: "s1", DSN: dsn, MaxConnections: 8})
+	f.Fleet = newFleet(t, cfg, ShardConfig{Name: "s1", DSN: dsn, MaxConnections: 9})
 	if err := f.Install(t.Context(), "s1", at, []byte("topology 7"), allVnodes()); err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ const (
 
 // pool is the sessions of one shard under one DSN. When the DSN or the budget changes, another pool takes its place.
 //
+// The limit is this sidecar's part of the budget, by gossip; that the cluster keeps within the budget is seen to by seats.go.
+//
 // Sessions never exceed the limit: whoever wants one is admitted first, and leaves only once its session is idle again or is gone. While
 // the limit is 2 or more, one session is set apart for the view poller, so that a full queue cannot make views expire;
 // with a limit of 1 the poller shares it, at the head of the queue.
@@ -50,6 +52,7 @@ type pool struct {
 	limit       atomic.Int32
 	excess      atomic.Int32 // sessions that the last change of the limit left over; the next to be released are closed instead
 	pollerHolds atomic.Bool  // the poller keeps a session between its questions
+	seats       seats
 
 	poke chan struct{}
 	stop chan struct{} // closed when the pool is removed
@@ -69,7 +72,7 @@ type pool struct {
 }
 
 // newPool opens no connection.
-func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimings, log *slog.Logger) (*pool, error) {
+func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimings, door Door, log *slog.Logger) (*pool, error) {
 	parsed, err := conf.parse()
 	if err != nil {
 		return nil, err
@@ -95,17 +98,18 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 	cc.RuntimeParams["statement_timeout"] = milliseconds(cfg.LoadTimeout)
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(cfg.WriteTimeout)
 
-	// The context bounds nothing: the pool opens its connections later, under the contexts of those who want one.
-	db, err := pgxpool.NewWithConfig(context.Background(), parsed)
-	if err != nil {
-		return nil, fmt.Errorf("shard %q: %w", conf.Name, err)
-	}
 	p := &pool{
-		name: conf.Name, conf: conf, cfg: cfg, db: db, word: w, log: log, timings: timings,
+		name: conf.Name, conf: conf, cfg: cfg, word: w, log: log, timings: timings,
 		admission: newAdmission(conf.Name, cfg, 1),
 		connect:   time.Duration(1+len(cc.Fallbacks)) * cc.ConnectTimeout,
 		poke:      make(chan struct{}, 1),
 		stop:      make(chan struct{}),
+	}
+	p.seats.n, p.seats.doors, p.seats.door, p.seats.ceiling = Seats(conf.MaxConnections), Doors(conf.MaxConnections), door, noCeiling
+	parsed.BeforeConnect, parsed.AfterConnect = p.beforeConnect, p.afterConnect
+	// The context bounds nothing: the pool opens its connections later, under the contexts of those who want one.
+	if p.db, err = pgxpool.NewWithConfig(context.Background(), parsed); err != nil {
+		return nil, fmt.Errorf("shard %q: %w", conf.Name, err)
 	}
 	p.tables.byName = map[string]*table{}
 	p.batchers.of = map[*keyspace.Keyspace]*batcher{}
@@ -115,23 +119,29 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// setLimit sets how many sessions may exist, the poller's included.
+// setLimit sets how many sessions may exist, the poller's included; less than 1 is 1 by turns.
 func (p *pool) setLimit(n int) {
 	p.resizing.Lock()
 	defer p.resizing.Unlock()
-	n = min(max(n, 1), p.conf.MaxConnections)
+	p.seats.share.Store(int32(n))
+	n = min(max(n, 1), p.seats.n)
 	if before := p.limit.Swap(int32(n)); int(before) == n {
 		return
 	}
-	p.admission.resize(max(n-1, 1))
+	p.resize()
 	p.closeSurplus()
 	p.askNow() // over a session of the poller's own, or not any more
 }
 
 // closeSurplus closes idle sessions beyond the limit. Those in use are closed when they are released.
 func (p *pool) closeSurplus() {
-	p.excess.Store(max(p.db.Stat().TotalConns()-p.allowed(), 0))
-	if p.excess.Load() == 0 {
+	p.giveUp(max(p.db.Stat().TotalConns()-p.allowed(), 0))
+}
+
+// giveUp closes n sessions, those that are idle now and else the next to be released. p.resizing is held.
+func (p *pool) giveUp(n int32) {
+	p.excess.Store(n)
+	if n == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.ConnectTimeout)
@@ -144,7 +154,6 @@ func (p *pool) closeSurplus() {
 	}
 }
 
-// takeExcess reports whether the caller's session is one that must go.
 // closeLate closes sessions that were opened beyond the limit after it had become smaller, by somebody who was admitted before.
 func (p *pool) closeLate() {
 	if p.db.Stat().TotalConns() <= p.allowed() {
@@ -164,6 +173,7 @@ func (p *pool) allowed() int32 {
 	return n
 }
 
+// takeExcess reports whether the caller's session is one that must go.
 func (p *pool) takeExcess() bool {
 	for {
 		n := p.excess.Load()
@@ -186,12 +196,41 @@ func discard(c *pgxpool.Conn) {
 // run admits the caller and calls fn with a connection. What fn does is bounded by limit, and not ended by the caller's context: that
 // one only ends the wait in the queue. The error is translated; the pool has drawn its own conclusions from it.
 func (p *pool) run(ctx context.Context, c class, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
+	came := time.Now()
 	if err := p.admission.enter(ctx, c); err != nil {
 		return err
 	}
+	for {
+		err := p.attempt(ctx, limit, fn)
+		if !isNoSeat(err) {
+			return err
+		}
+		// There are fewer sessions than were admitted, and now fewer are: the place in front of the queue is kept.
+		if refused := p.again(ctx, c, came, limit); refused != nil {
+			return refused
+		}
+	}
+}
+
+// again waits for another attempt. Our own questions wait no longer than they may last.
+func (p *pool) again(ctx context.Context, c class, came time.Time, limit time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := p.admission.reenter(waiting, c, came)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("shard %s: %w", p.name, errNoSeat)
+	}
+	return err
+}
+
+// attempt is run of somebody who was admitted. If there was no session he has left, and the error is isNoSeat.
+func (p *pool) attempt(ctx context.Context, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	conn, err := p.acquire(own)
+	if isNoSeat(err) {
+		return err
+	}
 	if err == nil {
 		defer p.release(conn)
 		err = fn(own, conn.Conn())
@@ -212,6 +251,9 @@ func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	case isTimeout(err) && ctx.Err() != nil:
 		// The pool goes on opening the connection that we gave up: it counts until that must have ended.
 		time.AfterFunc(p.connect, p.admission.leave)
+	case isNoSeat(err):
+		p.unseated()
+		p.admission.withdraw()
 	default:
 		p.admission.leave()
 	}
@@ -331,7 +373,7 @@ func (p *pool) stats(now time.Time) PoolStats {
 	loads, oldest := p.queuedLoads(now)
 	s := PoolStats{
 		Name: p.name, Limit: int(p.limit.Load()), Budget: p.conf.MaxConnections,
-		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()),
+		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()), Refused: p.seats.refused.Load(),
 		Waiting: a.waiting + loads, OldestWait: max(a.oldest, oldest), Served: a.served, ShedFull: a.full, ShedLate: a.late,
 	}
 	box := p.word.remembers()

@@ -149,7 +149,7 @@ func TestInstallTwiceAtOnceAndAgain(t *testing.T) {
 	dsn := realpg.T(t).Database(t)
 	var fleets []*Fleet
 	for range 4 {
-		fleets = append(fleets, newFleet(t, Config{}, ShardConfig{Name: "s1", DSN: dsn, MaxConnections: 2}))
+		fleets = append(fleets, newFleet(t, Config{}, ShardConfig{Name: "s1", DSN: dsn, MaxConnections: 8}))
 	}
 	var wg sync.WaitGroup
 	for i, f := range fleets {
@@ -180,7 +180,7 @@ func TestInstallTwiceAtOnceAndAgain(t *testing.T) {
 func TestInstallRefusesTheDatabaseOfAnotherShard(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{})
-	swapped := newFleet(t, Config{}, ShardConfig{Name: "s2", DSN: f.dsn, MaxConnections: 2})
+	swapped := newFleet(t, Config{}, ShardConfig{Name: "s2", DSN: f.dsn, MaxConnections: 9})
 	err := swapped.Install(t.Context(), "s2", at, nil, allVnodes())
 	wrong, ok := errors.AsType[*WrongShardError](err)
 	if !ok || wrong.Shard != "s2" || wrong.Holds != "s1" {
@@ -326,12 +326,12 @@ func TestAdvanceRemembersTheLastFinishedEpoch(t *testing.T) {
 
 func TestAdvanceIsBoundedAndStopsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Config{AdminTimeout: 3 * time.Second})
+	f := newFixture(t, Config{AdminTimeout: 6 * time.Second})
 	f.exec(`begin`)
 	f.exec(`select pg_advisory_xact_lock_shared($1, 0)`, LockGlobal)
 	next := shard.View{Epoch: 8, Phase: shard.Preparing}
 	start := time.Now()
-	if _, err := f.Advance(t.Context(), "s1", next, nil); err == nil || time.Since(start) > 8*time.Second {
+	if _, err := f.Advance(t.Context(), "s1", next, nil); err == nil || time.Since(start) > 20*time.Second {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

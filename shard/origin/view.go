@@ -3,6 +3,7 @@ package origin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -103,8 +104,9 @@ func (w *word) repeated(by *pool, v shard.View, asked time.Time) {
 	}
 }
 
-const askSQL = `select v.shard, v.epoch, v.phase, v.previous, current_setting('transaction_read_only') = 'on', o.n, o.oldest, o.vnodes
-from ringside.view v, ` + outboxSQL
+// askSQL asks also whether nobody waits for a seat.
+var askSQL = fmt.Sprintf(`select v.shard, v.epoch, v.phase, v.previous, current_setting('transaction_read_only') = 'on', o.n, o.oldest, o.vnodes,
+pg_try_advisory_xact_lock_shared(%d, 0) from ringside.view v, `, LockSeat) + outboxSQL
 
 // watch asks the shard for its view until the context or the pool ends. It is the only one that declares the shard down or up, and
 // while the shard is down the only one that asks.
@@ -137,6 +139,8 @@ func (p *pool) watch(ctx context.Context) {
 			failures++
 		}
 		p.judge(err)
+		poller.makeRoom()
+		p.regrow()
 		p.closeLate()
 		timer.Reset(time.Until(asked.Add(nextQuestion(p.cfg.ViewTTL, failures, rand.Float64()))))
 
@@ -168,6 +172,11 @@ func (p *pool) judge(err error) {
 		p.markUp()
 	case isWrong:
 		p.markDown(&shard.DownError{Shard: p.name, Err: wrong})
+	case isNoSeat(err):
+		if !errors.Is(err, errDoor) {
+			p.markUp() // it was reached, and would not let us in
+		}
+		p.markWrong(err)
 	case isConnectFailure(err):
 		p.markDown(&shard.DownError{Shard: p.name, Err: err})
 	default:
@@ -179,14 +188,21 @@ func (p *pool) judge(err error) {
 type poller struct {
 	pool *pool
 	own  *pgxpool.Conn // kept between questions
+
+	crowded bool // by the last answer: a sidecar without any session waits for one
 }
 
 // ask asks once, and once more over a new connection if the one at hand turns out dead.
 func (q *poller) ask(ctx context.Context, asked time.Time) error {
 	p := q.pool
-	if p.limit.Load() < 2 {
+	q.crowded = false
+	sharing := p.sharing()
+	if sharing {
 		q.drop()
-		return q.askShared(ctx, asked)
+		p.regrow()
+		if p.held() > 0 {
+			return q.askShared(ctx, asked)
+		}
 	}
 	start := time.Now()
 	if q.own != nil {
@@ -198,18 +214,28 @@ func (q *poller) ask(ctx context.Context, asked time.Time) error {
 		q.drop()
 		asked = time.Now()
 	}
-	connecting, cancel := context.WithTimeout(ctx, 2*p.connect+minAnswer)
+	connecting, cancel := context.WithTimeout(patiently(ctx), 2*p.connect+firstWait+minAnswer)
 	defer cancel()
 	conn, err := p.db.Acquire(connecting)
+	if isNoSeat(err) {
+		p.unseated()
+		if p.held() > 0 {
+			return q.askShared(ctx, asked)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	q.own = conn
 	p.pollerHolds.Store(true)
-	return q.question(ctx, conn.Conn(), asked)
+	err = q.question(ctx, conn.Conn(), time.Now())
+	if sharing {
+		q.drop()
+	}
+	return err
 }
 
-// askShared asks over the only session there is, before any request that waits for it.
+// askShared asks over a session that requests use too, before any that waits for it.
 func (q *poller) askShared(ctx context.Context, asked time.Time) error {
 	p := q.pool
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.WriteTimeout+2*p.connect+minAnswer)
@@ -233,8 +259,8 @@ func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) 
 	var name string
 	var v viewRow
 	var box outboxRow
-	var readOnly bool
-	err := conn.QueryRow(ctx, askSQL).Scan(&name, &v.epoch, &v.phase, &v.previous, &readOnly, &box.rows, &box.oldest, &box.vnodes)
+	var readOnly, calm bool
+	err := conn.QueryRow(ctx, askSQL).Scan(&name, &v.epoch, &v.phase, &v.previous, &readOnly, &box.rows, &box.oldest, &box.vnodes, &calm)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), code(err) == codeUndefinedSchema, code(err) == codeUndefinedTable:
 		return &shard.DownError{Shard: p.name, Err: errNotSetUp}
@@ -246,6 +272,7 @@ func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) 
 		return &shard.DownError{Shard: p.name, Err: errReadOnly}
 	}
 	p.word.said(p, v.view(), asked, box)
+	q.crowded = !calm
 	return nil
 }
 
@@ -260,12 +287,24 @@ func (r viewRow) view() shard.View {
 	return shard.View{Epoch: uint64(r.epoch), Phase: shard.Phase(r.phase), From: uint64(r.previous)}
 }
 
-// drop gives up the session kept between questions.
+// makeRoom gives up a session if another sidecar waits for its first one.
+func (q *poller) makeRoom() {
+	if !q.crowded || !q.pool.giveWay() {
+		return
+	}
+	if q.own != nil {
+		discard(q.own)
+		q.drop()
+		return
+	}
+	q.pool.resizing.Lock()
+	defer q.pool.resizing.Unlock()
+	q.pool.giveUp(1)
+}
+
+// drop gives the session kept between questions back to the pool.
 func (q *poller) drop() {
 	if q.own != nil {
-		if q.pool.limit.Load() < 2 {
-			discard(q.own)
-		}
 		q.pool.pollerHolds.Store(false)
 		q.pool.putBack(q.own, func() {})
 		q.own = nil
