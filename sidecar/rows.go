@@ -138,7 +138,7 @@ func (r *rows) Refresh(k keyspace.Key) {
 	}
 	ttl, negTTL := lifetimes(k.Keyspace, r.degraded != nil && r.degraded(p.shard))
 	r.cache.Refresh(cache.Item{Ref: p.ref, TTL: ttl, NegTTL: negTTL}, func(ctx context.Context, idx []int) ([]cache.Loaded, error) {
-		return r.load(ctx, []keyspace.Key{k}, []place{p}, idx), nil
+		return r.load(ctx, r.fleet.LoadSpare, []keyspace.Key{k}, []place{p}, idx), nil
 	})
 }
 
@@ -166,7 +166,7 @@ func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, ou
 	}
 	there := make([]int, 0, len(index))
 	r.cache.ReadEach(ctx, items, func(ctx context.Context, idx []int) ([]cache.Loaded, error) {
-		return r.load(ctx, wanted, places, idx), nil
+		return r.load(ctx, r.fleet.Load, wanted, places, idx), nil
 	}, func(at []int, results []cache.Result) {
 		there = there[:0]
 		for _, n := range at {
@@ -193,8 +193,11 @@ func lifetimes(ks *keyspace.Keyspace, degraded bool) (ttl, negTTL time.Duration)
 	return ks.TTL, ks.NegativeTTL
 }
 
+// loader is one of the ways of a fleet to load rows: Load, or LoadSpare.
+type loader func(ctx context.Context, shard string, ks *keyspace.Keyspace, keys []keyspace.Key) ([]origin.Row, shard.View, error)
+
 // load reads rows from their shards, all shards at the same time and the rows of one table on one shard in one statement.
-func (r *rows) load(ctx context.Context, keys []keyspace.Key, places []place, idx []int) []cache.Loaded {
+func (r *rows) load(ctx context.Context, from loader, keys []keyspace.Key, places []place, idx []int) []cache.Loaded {
 	type batch struct {
 		shard string
 		ks    *keyspace.Keyspace
@@ -213,7 +216,7 @@ func (r *rows) load(ctx context.Context, keys []keyspace.Key, places []place, id
 				wanted[m] = keys[idx[n]]
 				r.heat.used(&wanted[m])
 			}
-			found, view, err := r.fleet.Load(ctx, b.shard, b.ks, wanted)
+			found, view, err := from(ctx, b.shard, b.ks, wanted)
 			for m, n := range members {
 				if err != nil {
 					out[n] = cache.Loaded{Err: err}

@@ -182,7 +182,7 @@ func (v *verifier) load(ctx context.Context, specimens []*specimen) {
 		for i, p := range members {
 			keys[i] = p.key
 		}
-		found, _, err := v.rows.fleet.Load(ctx, b.shard, b.ks, keys)
+		found, _, err := v.rows.fleet.LoadSpare(ctx, b.shard, b.ks, keys)
 		for i, p := range members {
 			if p.fault = err; err == nil {
 				p.row = found[i]

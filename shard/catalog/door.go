@@ -18,10 +18,10 @@ const maxDoor = 8
 const (
 	// lockDoor is the class of the advisory locks that are tickets, for as long as a session holds them.
 	lockDoor = 0x52530005
-	// doorCall bounds one statement about a ticket.
-	doorCall = 300 * time.Millisecond
+	// doorCall bounds one statement about a ticket: a catalog that is merely slow must not let everybody in.
+	doorCall = 2 * time.Second
 	// doorShut is how long a catalog that could not be asked for a ticket is not asked again.
-	doorShut  = time.Second
+	doorShut  = 3 * time.Second
 	firstLook = 10 * time.Millisecond // between two attempts to get a ticket
 	lastLook  = 40 * time.Millisecond
 )
@@ -44,12 +44,26 @@ const doorSQL = `select case when pg_backend_pid() <> $1::int then -1 else coale
 // The caller must call leave, from any goroutine. The error is ctx's if none came free; after any other one the catalog gives no tickets now.
 func (c *Catalog) Enter(ctx context.Context, door string, tickets int) (leave func(), err error) {
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		key, err := c.ticket(ctx, door, tickets)
-		if err != nil {
-			return nil, err
-		}
-		if key != 0 {
-			return func() { c.giveBack(key) }, nil
+		got := make(chan answer, 1)
+		go func() {
+			key, err := c.ticket(ctx, door, tickets)
+			got <- answer{key, err}
+		}()
+		select {
+		case a := <-got:
+			if a.err != nil {
+				return nil, a.err
+			}
+			if a.key != 0 {
+				return func() { c.giveBack(a.key) }, nil
+			}
+		case <-ctx.Done():
+			go func() { // it takes no longer than doorCall for each that asks
+				if a := <-got; a.key != 0 {
+					c.giveBack(a.key)
+				}
+			}()
+			return nil, ctx.Err()
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
@@ -59,6 +73,12 @@ func (c *Catalog) Enter(ctx context.Context, door string, tickets int) (leave fu
 		case <-timer.C:
 		}
 	}
+}
+
+// answer is what ticket returned.
+type answer struct {
+	key int32
+	err error
 }
 
 // ticketsOf are the keys of a door's tickets, none of them 0.

@@ -46,7 +46,7 @@ func openSite(ctx context.Context, s Shard, cfg Config) (*site, error) {
 		cc.RuntimeParams[name] = value
 	}
 	if cc.RuntimeParams["application_name"] == "" {
-		cc.RuntimeParams["application_name"] = "ringside"
+		cc.RuntimeParams["application_name"] = "ringside changes"
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
 	defer cancel()

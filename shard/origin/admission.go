@@ -10,7 +10,7 @@ import (
 	"ringside/shard"
 )
 
-// class tells a client's request from our own questions to the shard.
+// class tells what may wait for what.
 type class uint8
 
 const (
@@ -18,6 +18,8 @@ const (
 	request class = iota
 	// internal goes first, waits as long as its context lets it, and passes while the shard is down: it is how we find out.
 	internal
+	// spare is work that nobody waits for: a refresh ahead of time, a comparison. It never waits, and has at most half of the sessions, those that requests leave.
+	spare
 )
 
 // admission is the bounded queue in front of one shard's sessions (promise P6). It is first in, first out. The queue of pgxpool behind it
@@ -38,6 +40,8 @@ type admission struct {
 	served   uint64
 	full     uint64 // shed: the queue was full
 	late     uint64 // shed: waited too long
+
+	spared, spareShed uint64 // of class spare: admitted, not counted in served; shed
 }
 
 type waiter struct {
@@ -55,9 +59,17 @@ func newAdmission(name string, cfg Config, capacity int) *admission {
 func (a *admission) enter(ctx context.Context, c class) error {
 	a.mu.Lock()
 	switch {
-	case c == request && a.down != nil:
+	case c != internal && a.down != nil:
 		defer a.mu.Unlock()
 		return a.down
+	case c == spare:
+		defer a.mu.Unlock()
+		if !mayHaveSpare(a.inUse, a.capacity, a.queue.Len()) {
+			return a.shedSpare()
+		}
+		a.inUse++
+		a.spared++
+		return nil
 	case a.inUse < a.capacity && (c == internal || a.queue.Len() == 0):
 		a.inUse++
 		a.served++
@@ -75,9 +87,12 @@ func (a *admission) enter(ctx context.Context, c class) error {
 func (a *admission) reenter(ctx context.Context, c class, came time.Time) error {
 	a.mu.Lock()
 	switch {
-	case c == request && a.down != nil:
+	case c != internal && a.down != nil:
 		defer a.mu.Unlock()
 		return a.down
+	case c == spare:
+		defer a.mu.Unlock()
+		return a.shedSpare()
 	case c == request && time.Since(came) >= a.maxWait:
 		defer a.mu.Unlock()
 		return a.tooLate()
@@ -88,6 +103,21 @@ func (a *admission) reenter(ctx context.Context, c class, came time.Time) error 
 		return nil
 	}
 	return a.wait(ctx, &waiter{class: c, since: came}, true)
+}
+
+// mayHaveSpare decides whether work that nobody waits for may have a session.
+func mayHaveSpare(inUse, capacity, waiting int) bool { return waiting == 0 && inUse < (capacity+1)/2 }
+
+// refuseSpare counts work that was refused before it came to the queue, and says why.
+func (a *admission) refuseSpare() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.shedSpare()
+}
+
+func (a *admission) shedSpare() error {
+	a.spareShed++
+	return fmt.Errorf("shard %s: its sessions are for requests now: %w", a.shard, shard.ErrOverloaded)
 }
 
 // wait queues w. a.mu is held, and let go.
@@ -153,11 +183,15 @@ func (a *admission) leave() {
 }
 
 // withdraw takes back what enter began: there was no session.
-func (a *admission) withdraw() {
+func (a *admission) withdraw(c class) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.inUse--
-	a.served--
+	if c == spare {
+		a.spared--
+	} else {
+		a.served--
+	}
 	a.admitNext()
 }
 
@@ -225,12 +259,13 @@ type admissionStats struct {
 	inUse, waiting     int
 	oldest             time.Duration
 	served, full, late uint64
+	spared, spareShed  uint64
 }
 
 func (a *admission) stats(now time.Time) admissionStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full, late: a.late}
+	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full, late: a.late, spared: a.spared, spareShed: a.spareShed}
 	// The oldest request is the first one behind our own questions, which go in front and are few.
 	for e := a.queue.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*waiter)

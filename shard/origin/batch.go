@@ -158,7 +158,7 @@ func (b *batcher) fly(batch []*load, keys int) {
 			b.unsent -= len(batch)
 		}
 	}
-	rows, view, err := b.pool.loadNow(ctx, b.ks, all, sent)
+	rows, view, err := b.pool.loadNow(ctx, request, b.ks, all, sent)
 	if !hasSession && err != nil && errors.Is(err, ctx.Err()) {
 		batch = b.putBack(batch)
 		b.pool.admission.shedLate(len(batch))

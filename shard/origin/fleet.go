@@ -255,6 +255,8 @@ type PoolStats struct {
 	Served     uint64        // requests that got a session
 	ShedFull   uint64        // requests refused because the queue was full
 	ShedLate   uint64        // requests refused because they had waited too long
+	Spared     uint64        // times that work which nobody waits for got a session; not in Served
+	SpareShed  uint64        // times that it was refused one
 	Refused    uint64        // sessions for which the cluster's budget had no room
 	DownSince  time.Time     // zero while the shard is up
 	LastError  string        // why it is down, or why it does not say its view; empty when all is well

@@ -36,15 +36,27 @@ func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, ke
 	return p.batcher(ks).load(ctx, keys)
 }
 
+// LoadSpare is Load for work that nobody waits for: it is refused with shard.ErrOverloaded at once while requests wait or have more than half of the sessions.
+func (f *Fleet) LoadSpare(ctx context.Context, name string, ks *keyspace.Keyspace, keys []keyspace.Key) ([]Row, shard.View, error) {
+	p, err := f.pool(name)
+	if err != nil || len(keys) == 0 {
+		return nil, shard.View{}, err
+	}
+	if n, _ := p.queuedLoads(time.Now()); n > 0 {
+		return nil, shard.View{}, p.admission.refuseSpare()
+	}
+	return p.loadNow(ctx, spare, ks, keys, func() {})
+}
+
 // loadNow is one statement of one or more calls of Load. ctx bounds the wait for a session; sent is called when there is one.
-func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspace.Key, sent func()) ([]Row, shard.View, error) {
+func (p *pool) loadNow(ctx context.Context, c class, ks *keyspace.Keyspace, keys []keyspace.Key, sent func()) ([]Row, shard.View, error) {
 	keyed := p.keyed.Load()
-	rows, view, asunder, err := p.loadOnce(ctx, ks, keys, keyed, sent)
+	rows, view, asunder, err := p.loadOnce(ctx, c, ks, keys, keyed, sent)
 	if err != nil || keyed || !asunder {
 		return rows, view, err
 	}
 	// The word of some vnodes is not enough. It seldom is not, so the plain statement does not ask for more.
-	again, view, asunder, err := p.loadOnce(context.WithoutCancel(ctx), ks, keys, true, sent)
+	again, view, asunder, err := p.loadOnce(context.WithoutCancel(ctx), c, ks, keys, true, sent)
 	if err == nil && asunder {
 		p.keyed.Store(true) // a shard that has to do with overrides will have again
 	}
@@ -53,7 +65,7 @@ func (p *pool) loadNow(ctx context.Context, ks *keyspace.Keyspace, keys []keyspa
 
 // loadOnce is one statement: keyed looks at overrides too. asunder says that it makes a difference: of the answer to a plain statement that it
 // may, of a keyed one that it does.
-func (p *pool) loadOnce(ctx context.Context, ks *keyspace.Keyspace, keys []keyspace.Key, keyed bool, sent func()) (_ []Row, _ shard.View, asunder bool, _ error) {
+func (p *pool) loadOnce(ctx context.Context, c class, ks *keyspace.Keyspace, keys []keyspace.Key, keyed bool, sent func()) (_ []Row, _ shard.View, asunder bool, _ error) {
 	sql, args, err := loadStatement(p.name, ks, keys, keyed)
 	if err != nil {
 		return nil, shard.View{}, false, err
@@ -76,14 +88,14 @@ func (p *pool) loadOnce(ctx context.Context, ks *keyspace.Keyspace, keys []keysp
 		return err
 	}
 	var first error
-	err = p.run(ctx, request, p.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
+	err = p.run(ctx, c, p.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
 		sent()
 		first = once(ctx, conn)
 		return first
 	})
 	if lostOnce(first) {
 		// The connection had died in the pool, which is empty now. Reading twice is harmless. The wait for a session was over before.
-		err = p.run(context.WithoutCancel(ctx), request, p.cfg.LoadTimeout+Grace, once)
+		err = p.run(context.WithoutCancel(ctx), c, p.cfg.LoadTimeout+Grace, once)
 	}
 	if err != nil {
 		return nil, shard.View{}, false, err

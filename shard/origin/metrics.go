@@ -12,7 +12,7 @@ type metrics struct {
 	seconds *prometheus.HistogramVec
 	batch   *prometheus.HistogramVec
 
-	limit, inUse, idle, waiting, oldest, up, served, shed, outbox, outboxOldest *prometheus.Desc
+	limit, inUse, idle, waiting, oldest, up, served, shed, spare, refused, outbox, outboxOldest *prometheus.Desc
 }
 
 func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
@@ -42,6 +42,8 @@ func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
 		served:  desc("admitted_total", "Requests that got a session."),
 		shed:    desc("shed_total", "Requests refused in the queue, by reason.", "reason"),
 	}
+	m.spare = desc("spare_total", "Work that nobody waits for, refreshes and comparisons, by whether it got a session.", "outcome")
+	m.refused = desc("sessions_refused_total", "Sessions for which the budget of the whole cluster had no room.")
 	m.outbox = desc("outbox_rows", "Rows whose cached copies are still to be deleted.")
 	m.outboxOldest = desc("outbox_oldest_seconds", "How long the first of those rows has waited.")
 	reg.MustRegister(m, m.seconds, m.batch)
@@ -65,7 +67,7 @@ func (m *metrics) forget(shard string) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.limit, m.inUse, m.idle, m.waiting, m.oldest, m.up, m.served, m.shed, m.outbox, m.outboxOldest} {
+	for _, d := range []*prometheus.Desc{m.limit, m.inUse, m.idle, m.waiting, m.oldest, m.up, m.served, m.shed, m.spare, m.refused, m.outbox, m.outboxOldest} {
 		ch <- d
 	}
 }
@@ -94,6 +96,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		counter(m.served, p.Served)
 		counter(m.shed, p.ShedFull, "full")
 		counter(m.shed, p.ShedLate, "late")
+		counter(m.spare, p.Spared, "admitted")
+		counter(m.spare, p.SpareShed, "shed")
+		counter(m.refused, p.Refused)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	connIdleTime       = 5 * time.Minute
 	pingTimeout        = 500 * time.Millisecond
 	rollbackTimeout    = 500 * time.Millisecond
+	constructPause     = 20 * time.Millisecond
 	// cleanupBound is a little more than pgx spends on closing a connection that broke in the middle of a statement.
 	cleanupBound = 16 * time.Second
 )
@@ -201,7 +202,7 @@ func (p *pool) run(ctx context.Context, c class, limit time.Duration, fn func(co
 		return err
 	}
 	for {
-		err := p.attempt(ctx, limit, fn)
+		err := p.attempt(ctx, c, limit, fn)
 		if !isNoSeat(err) {
 			return err
 		}
@@ -224,10 +225,10 @@ func (p *pool) again(ctx context.Context, c class, came time.Time, limit time.Du
 }
 
 // attempt is run of somebody who was admitted. If there was no session he has left, and the error is isNoSeat.
-func (p *pool) attempt(ctx context.Context, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
+func (p *pool) attempt(ctx context.Context, c class, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	conn, err := p.acquire(own)
+	conn, err := p.acquire(own, c)
 	if isNoSeat(err) {
 		return err
 	}
@@ -243,17 +244,22 @@ func (p *pool) attempt(ctx context.Context, limit time.Duration, fn func(context
 }
 
 // acquire takes a connection for somebody who was admitted. On error the caller has left.
-func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (p *pool) acquire(ctx context.Context, c class) (*pgxpool.Conn, error) {
 	conn, err := p.db.Acquire(ctx)
 	switch {
 	case err == nil:
 		return conn, nil
 	case isTimeout(err) && ctx.Err() != nil:
-		// The pool goes on opening the connection that we gave up: it counts until that must have ended.
-		time.AfterFunc(p.connect, p.admission.leave)
+		// The pool goes on opening the connection that we gave up: it counts until none is being opened, or that one must have ended.
+		go func() {
+			for begun := time.Now(); p.db.Stat().ConstructingConns() > 0 && time.Since(begun) < p.connect; {
+				time.Sleep(constructPause)
+			}
+			p.admission.leave()
+		}()
 	case isNoSeat(err):
 		p.unseated()
-		p.admission.withdraw()
+		p.admission.withdraw(c)
 	default:
 		p.admission.leave()
 	}
@@ -375,6 +381,7 @@ func (p *pool) stats(now time.Time) PoolStats {
 		Name: p.name, Limit: int(p.limit.Load()), Budget: p.conf.MaxConnections,
 		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()), Refused: p.seats.refused.Load(),
 		Waiting: a.waiting + loads, OldestWait: max(a.oldest, oldest), Served: a.served, ShedFull: a.full, ShedLate: a.late,
+		Spared: a.spared, SpareShed: a.spareShed,
 	}
 	box := p.word.remembers()
 	s.Outbox, s.OldestRow = int(box.rows), time.Duration(box.oldest*float64(time.Second))

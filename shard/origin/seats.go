@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -51,8 +52,11 @@ const (
 	fairHold  = 3 * time.Second
 	// growAfter is how long a pool that was refused a seat makes do with what it has.
 	growAfter = 500 * time.Millisecond
-	// goneWithin bounds the wait for the server to end a session that got no seat.
-	goneWithin = 500 * time.Millisecond
+	// listedFor bounds the wait for sessions that have given up their seats to be gone from the server's list.
+	listedFor   = 300 * time.Millisecond
+	listedPause = 5 * time.Millisecond
+	// goneWithin bounds the wait for the server to end a session that got no seat, or was given up before it had answered: it may still begin.
+	goneWithin = 3 * time.Second
 )
 
 var (
@@ -69,12 +73,12 @@ func isNoSeat(err error) bool {
 
 // seatSQL takes the first free seat of $3, beginning at a random one: 0 if there is none, -1 if a connection pooler stands between, behind which a
 // lock of a session is nobody's. LIMIT ends the scan at the first lock that is got.
-const seatSQL = `select case when pg_backend_pid() <> $1::int then -1 else coalesce((select n from
+const seatSQL = `/* in the door */ select case when pg_backend_pid() <> $1::int then -1 else coalesce((select n from
 (select ($2::int + i) % $3::int + 1 as n from generate_series(0, $3::int - 1) i) as seats where pg_try_advisory_lock($4::int, n) limit 1), 0) end`
 
 // Key 0 of the seats' class is held by who stands in the door of a shard that he has no session on.
 const (
-	standSQL   = `select pg_try_advisory_lock($1::int, 0)`
+	standSQL   = `/* in the door */ select pg_try_advisory_lock($1::int, 0)`
 	unstandSQL = `select pg_advisory_unlock($1::int, 0)`
 )
 
@@ -127,10 +131,10 @@ func (p *pool) held() int {
 // is in nobody's way.
 func (p *pool) beforeConnect(_ context.Context, cc *pgx.ConnConfig) error {
 	dial := cc.DialFunc
-	var inside atomic.Bool // later calls are for cancelling a statement
+	var connected atomic.Bool // later calls are for cancelling a statement
 	cc.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		if err != nil || inside.Load() || p.seats.door == nil {
+		if err != nil || connected.Load() || p.seats.door == nil {
 			return conn, err
 		}
 		wait, cancel := context.WithTimeout(ctx, min(doorWait, p.cfg.ConnectTimeout/2))
@@ -140,24 +144,53 @@ func (p *pool) beforeConnect(_ context.Context, cc *pgx.ConnConfig) error {
 			_ = conn.Close() // nothing was said yet
 			return nil, errDoor
 		}
-		return &entrance{Conn: conn, pool: p, leave: leave, inside: &inside}, nil
+		return &entrance{Conn: conn, pool: p, leave: leave, connected: &connected}, nil
 	}
 	return nil
 }
 
 // afterConnect implements pgxpool.Config.AfterConnect.
 func (p *pool) afterConnect(ctx context.Context, conn *pgx.Conn) error {
-	if err := p.takeSeat(ctx, conn); err != nil {
-		return err
-	}
 	netConn := conn.PgConn().Conn()
 	if secured, ok := netConn.(*tls.Conn); ok {
 		netConn = secured.NetConn()
 	}
-	if e, ok := netConn.(*entrance); ok {
+	e, guarded := netConn.(*entrance)
+	if guarded {
+		e.connected.Store(true)
+	}
+	if err := p.takeSeat(ctx, conn); err != nil || !guarded {
+		return err
+	}
+	err := p.awaitListed(ctx, conn)
+	if err == nil {
 		e.pass()
 	}
-	return nil
+	return err
+}
+
+// listedSQL counts the sessions of sidecars that the server lists, but for those in the door: what they have said so far is nothing, or pgx's question for a
+// primary, or that they want a seat.
+const listedSQL = `select count(*) from pg_stat_activity where datname = current_database() and application_name = current_setting('application_name')
+and query <> '' and query <> 'show transaction_read_only' and query not like '/* in the door */%'`
+
+// awaitListed waits in the door until the next one may come in: the server lists a session for a moment after it has freed its seat, and that
+// one may be ours by now.
+func (p *pool) awaitListed(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.LoadTimeout)
+	defer cancel()
+	for begun := time.Now(); ; {
+		var listed int
+		if err := conn.QueryRow(ctx, listedSQL, pgx.QueryExecModeExec).Scan(&listed); err != nil {
+			return err
+		}
+		if listed <= p.seats.n || time.Since(begun) > listedFor {
+			return nil
+		}
+		if err := sleep(ctx, listedPause); err != nil {
+			return err
+		}
+	}
 }
 
 func (p *pool) takeSeat(ctx context.Context, conn *pgx.Conn) error {
@@ -190,7 +223,7 @@ func (p *pool) takeSeat(ctx context.Context, conn *pgx.Conn) error {
 			}
 			continue
 		}
-		if standing {
+		if standing { // nobody needs to give way any more
 			if _, err := conn.Exec(ctx, unstandSQL, pgx.QueryExecModeExec, int32(LockSeat)); err != nil {
 				return err
 			}
@@ -306,36 +339,42 @@ func (p *pool) giveWay() (last bool) {
 // entrance is a connection in the door. It is left when the session has a seat, or when the server has ended it.
 type entrance struct {
 	net.Conn
-	pool   *pool
-	leave  func() // may be nil
-	inside *atomic.Bool
+	pool      *pool
+	leave     func() // may be nil
+	connected *atomic.Bool
+	left      atomic.Bool
+	closed    atomic.Bool
 }
 
 // pass leaves the door: the session has a seat.
 func (e *entrance) pass() {
-	if !e.inside.Swap(true) && e.leave != nil {
+	if !e.left.Swap(true) && e.leave != nil {
 		e.leave()
 	}
 }
 
-// Close closes the connection. If it still stands in the door, that is left when the server has ended the session, or does not do so in time.
+// Close closes the connection. If it still stands in the door, that is left when the server has ended the session, or does not do so in time. pgx may call it
+// more than once.
 func (e *entrance) Close() error {
-	if e.inside.Swap(true) || e.leave == nil {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	if e.left.Swap(true) || e.leave == nil {
 		return e.Conn.Close()
 	}
 	e.pool.gone.Go(func() {
 		defer e.leave()
-		defer func() { _ = e.Conn.Close() }() // it is being thrown away
-		half, ok := e.Conn.(interface{ CloseWrite() error })
-		if !ok || half.CloseWrite() != nil || e.SetDeadline(time.Now().Add(goneWithin)) != nil {
+		// Not a deadline: pgx sets its own.
+		timer := time.AfterFunc(goneWithin, func() { _ = e.Conn.Close() })
+		defer func() {
+			timer.Stop()
+			_ = e.Conn.Close() // it is being thrown away
+		}()
+		if half, ok := e.Conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 			return
 		}
-		var buf [512]byte
-		for {
-			if _, err := e.Read(buf[:]); err != nil {
-				return
-			}
-		}
+		_ = e.SetDeadline(time.Time{})     // else it is left early
+		_, _ = io.Copy(io.Discard, e.Conn) // until the server has closed it
 	})
 	return nil
 }

@@ -243,7 +243,7 @@ func (q *poller) askShared(ctx context.Context, asked time.Time) error {
 	if err := p.admission.enter(ctx, internal); err != nil {
 		return err
 	}
-	conn, err := p.acquire(ctx)
+	conn, err := p.acquire(ctx, internal)
 	if err != nil {
 		return err
 	}
