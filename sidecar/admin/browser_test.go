@@ -55,6 +55,12 @@ func (s *setup) dress(top *topology.Topology, sidecars int) {
 			Lost:      []Loss{{From: "c2", Since: 3, Epoch: 4}},
 		}
 	}
+	s.deps.HotKeys = func(n int) HotKeys {
+		return HotKeys{
+			Keys:      []HotKey{{Key: "user:42", Cache: "c2", Rate: 1234.6}, {Key: "session:" + strings.Repeat("0123456789abcdef", 15), Cache: "c1", Rate: 3.21}}[:min(2, n)],
+			ShardKeys: []HotShardKey{{ShardKey: "acme", Shard: "s1", Override: true, Rate: 77}},
+		}
+	}
 	s.deps.Shards.Moves = func(context.Context) ([]MovePart, error) {
 		return []MovePart{
 			{Move: 3, Part: 11, From: "s1", To: "s2", Vnodes: 5000, State: "done", Rows: 100000, Copied: 100000, Blocked: 12},

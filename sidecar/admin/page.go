@@ -20,6 +20,9 @@ import (
 //go:embed web
 var web embed.FS
 
+// hotKeysOnPage is how many hot keys of each kind the page shows.
+const hotKeysOnPage = 5
+
 type page struct {
 	template *template.Template
 	style    template.CSS
@@ -29,7 +32,7 @@ type page struct {
 }
 
 func newPage() (*page, error) {
-	t, err := template.New("page").Funcs(template.FuncMap{"grouped": grouped, "percent": percent, "remaining": remaining}).ParseFS(web, "web/*.gohtml")
+	t, err := template.New("page").Funcs(template.FuncMap{"grouped": grouped, "percent": percent, "remaining": remaining, "readable": readable, "rate": rate}).ParseFS(web, "web/*.gohtml")
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
@@ -86,6 +89,7 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 		parts, err := s.watchedMoves(r.Context())
 		v.Moving = newMoving(progress, parts, err)
 		v.Version, v.RingTag, v.Keyspaces = s.deps.Version, answer.etag, s.deps.Keyspaces.Keyspaces()
+		v.Hot = s.deps.HotKeys(hotKeysOnPage)
 		query := r.URL.Query()
 		if query.Has("key") {
 			v.Lookup = lookUp(t, s.deps.Keyspaces, query.Get("key"))

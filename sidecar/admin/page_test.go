@@ -77,7 +77,7 @@ func TestPageWithoutScripts(t *testing.T) {
 		t.Error("sidecars are not in the order of their names")
 	}
 
-	contains(t, body, "Nothing is moving, and all cache servers are well.", `<option value="add">add</option>`)
+	contains(t, body, "Nothing has been used lately.", "Nothing is moving, and all cache servers are well.", `<option value="add">add</option>`)
 
 	body, _ = pageOfServer(t, s, "/ring?change=drain&fleet=shard&name=s1&weight=1&key=hello")
 	contains(t, body, "<b>25.00% of the ring</b> would move: 16,384 vnodes", "None between other servers.", "<code>ringside shard weight s1 0 &amp;&amp; ringside move start</code>",
@@ -127,8 +127,11 @@ func TestHostileTexts(t *testing.T) {
 	s.deps.Shards.Moves = func(context.Context) ([]MovePart, error) {
 		return []MovePart{{Move: 1, From: evil, To: evil, State: "running", Step: evil, Why: evil}}, errors.New(evil)
 	}
+	s.deps.HotKeys = func(int) HotKeys {
+		return HotKeys{Keys: []HotKey{{Key: evil + "\x00\xff", Cache: evil}}, ShardKeys: []HotShardKey{{ShardKey: evil, Shard: evil}}}
+	}
 	body, _ := pageOfServer(t, s, "/ring?key=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&weight=2&add=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
-	contains(t, body, "would move", "alert(1)&lt;/script&gt; <span class=\"dim\">(new)</span>")
+	contains(t, body, "would move", "alert(1)&lt;/script&gt; <span class=\"dim\">(new)</span>", `\x00\xff&#34;</code>`)
 	if strings.Contains(body, "ringside cache add") {
 		t.Error("a command is offered that a shell would take apart")
 	}

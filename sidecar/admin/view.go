@@ -5,7 +5,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"ringside/ring"
 	"ringside/shard/keyspace"
@@ -31,6 +34,7 @@ type view struct {
 	Lookup    *lookupRow // nil: no key was asked for
 	Moving    *moving
 	Proposal  proposalForm
+	Hot       HotKeys
 }
 
 // serverRow is one cache server or shard in its table, which is the legend of the ring too.
@@ -202,6 +206,22 @@ func grouped(n any) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// readable writes a text that anybody could have chosen: as it is, or quoted where people could not read it.
+func readable(text string) string {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// rate writes how often something happens, each second.
+func rate(perSecond float64) string {
+	if perSecond < 10 {
+		return fmt.Sprintf("%.1f/s", perSecond)
+	}
+	return grouped(int64(perSecond+0.5)) + "/s"
 }
 
 // remaining writes a time that something takes yet, in seconds; below 0: not known.

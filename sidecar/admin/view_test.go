@@ -75,6 +75,19 @@ func TestPageOf(t *testing.T) {
 	}
 }
 
+func TestReadable(t *testing.T) {
+	for text, want := range map[string]string{"user:42": "user:42", "müller": "müller", "": "", "a\x00b": `"a\x00b"`, "\xff": `"\xff"`, "a\u202eb": `"a\u202eb"`} {
+		if got := readable(text); got != want {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+	for n, want := range map[float64]string{0.04: "0.0/s", 3.21: "3.2/s", 1234.6: "1,235/s"} {
+		if got := rate(n); got != want {
+			t.Errorf("%v: %s", n, got)
+		}
+	}
+}
+
 func TestGrouped(t *testing.T) {
 	for n, want := range map[any]string{0: "0", 999: "999", uint16(1000): "1,000", 65536: "65,536", uint64(1234567): "1,234,567"} {
 		if got := grouped(n); got != want {
