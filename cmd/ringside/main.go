@@ -31,7 +31,7 @@ type cli struct {
 	Override    overrideCmd    `cmd:"" help:"Place single shard keys, such as a large tenant, on a shard of their own choice."`
 	Verify      verifyCmd      `cmd:"" help:"Compare what is cached with the shards."`
 	Nodes       nodesCmd       `cmd:"" help:"List the sidecars, cache servers and shards of the cluster."`
-	Top         topCmd         `cmd:"" help:"Show live what sidecars do: requests, hit ratio, latency, queues, per shard and cache server."`
+	Top         topCmd         `cmd:"" help:"Show live what sidecars do: requests, hit ratio, latency, queues, hot keys, per shard and cache server."`
 	Simulate    simulateCmd    `cmd:"" help:"Show on paper what changes of the fleet move, next to other schemes."`
 	Loadtest    loadtestCmd    `cmd:"" help:"Load a cluster, check every value that is read, and report latency, hits and errors second by second."`
 	Health      healthCmd      `cmd:"" help:"Ask a sidecar whether it is well, for probes: exit 0 or 1."`

@@ -153,6 +153,9 @@ func (w *watcher) ask(ctx context.Context) error {
 			if err == nil {
 				all[i].over.now, err = readScrape(time.Now(), body)
 			}
+			if err == nil { // a sidecar of an older version knows no hot keys: then none are shown
+				_ = t.client.decode(ctx, "/hotkeys", &all[i].hot)
+			}
 			if err != nil {
 				all[i].fault = err.Error()
 			}

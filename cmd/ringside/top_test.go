@@ -52,6 +52,9 @@ ringside_shard_admitted_total{shard="s1"} %[1]d0
 `, n, 2*n)
 }
 
+const hotJSON = `{"sidecar":"a1","half_life_seconds":30,"keys":[{"key":"big\nkey","cache":"c2","rate":20,"at_least":18},{"key":"user:1","cache":"c1","rate":30,"at_least":30}],
+"shard_keys":[{"shard_key":"acme","vnode":7,"shard":"s1","override":false,"rate":8,"at_least":8}],"vnodes":[],"shards":[]}`
+
 // countingSidecar answers /members and, a little further each time, /metrics.
 func countingSidecar(t *testing.T) string {
 	t.Helper()
@@ -59,6 +62,7 @@ func countingSidecar(t *testing.T) string {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, membersJSON) })
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, countedMetrics(int(asked.Add(1)))) })
+	mux.HandleFunc("GET /hotkeys", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, hotJSON) })
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
@@ -72,7 +76,11 @@ func TestTopWorksOutRates(t *testing.T) {
 		}
 		return s
 	}
-	got := newTopView([]asked{{name: "a1", over: interval{at(1), at(3)}}, {name: "a2", fault: "gone"}})
+	var hot hotAnswer
+	if err := json.Unmarshal([]byte(hotJSON), &hot); err != nil {
+		t.Fatal(err)
+	}
+	got := newTopView([]asked{{name: "a1", over: interval{at(1), at(3)}, hot: hot}, {name: "a2", fault: "gone"}})
 	text, err := json.Marshal(got)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +91,8 @@ func TestTopWorksOutRates(t *testing.T) {
 		`{"name":"a2","epoch":0,"requests":0,"errors":0,"hit_ratio":null,"p50_ms":null,"p99_ms":null,"clients":0,"waiting":0,"row_operations":0,"fault":"gone"}],` +
 		`"caches":[{"name":"c1","up":true,"votes":0,"probe_p99_ms":null,"degraded":0},{"name":"c2","up":false,"votes":1,"probe_p99_ms":null,"degraded":0}],` +
 		`"shards":[{"name":"s1","up":true,"requests":5,"load_p99_ms":null,"write_p99_ms":null,"sessions_in_use":3,"sessions_limit":32,"queue_waiting":0,"queue_oldest_ms":12.4,"shed":0,"outbox_rows":0}],` +
-		`"commands":[{"name":"get","rate":50},{"name":"set","rate":50}],"errors":[{"name":"SHARDDOWN","rate":0.5}]}`
+		`"commands":[{"name":"get","rate":50},{"name":"set","rate":50}],"errors":[{"name":"SHARDDOWN","rate":0.5}],` +
+		`"hot_keys":[{"key":"user:1","on":"c1","rate":30},{"key":"big\nkey","on":"c2","rate":20}],"hot_shard_keys":[{"key":"acme","on":"s1","rate":8}]}`
 	if string(text) != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
@@ -100,6 +109,13 @@ c2     down   1      -          0
 
 SHARD  STATE  REQUESTS/S  LOAD P99  WRITE P99  IN USE  LIMIT  WAITING  OLDEST  SHED/S  OUTBOX
 s1     up     5.0         -         -          3       32     0        12 ms   0       0
+
+HOT KEY     CACHE  USES/S
+user:1      c1     30
+"big\nkey"  c2     20
+
+HOT SHARD KEY  SHARD  USES/S
+acme           s1     8.0
 
 commands/s    get 50  set 50
 

@@ -19,7 +19,20 @@ type topView struct {
 	Shards   []topShard   `json:"shards"`
 	Commands []topCount   `json:"commands"` // the most frequent ones
 	Errors   []topCount   `json:"errors"`   // by their first word
+	// The keys and shard keys that were used most lately, by the sidecars' samples.
+	HotKeys      []topHot `json:"hot_keys"`
+	HotShardKeys []topHot `json:"hot_shard_keys"`
 }
+
+// topHot is a key with its cache server, or a shard key with its shard.
+type topHot struct {
+	Key  string  `json:"key"`
+	On   string  `json:"on"`
+	Rate float64 `json:"rate"`
+}
+
+// mostHot is how many of each kind are shown.
+const mostHot = 5
 
 // topTotals are the figures of one sidecar, or of all that were asked.
 type topTotals struct {
@@ -81,7 +94,22 @@ const mostCommands = 8
 type asked struct {
 	name  string
 	over  interval
+	hot   hotAnswer
 	fault string
+}
+
+// hotAnswer is what is needed of /hotkeys.
+type hotAnswer struct {
+	Keys []struct {
+		Key   string  `json:"key"`
+		Cache string  `json:"cache"`
+		Rate  float64 `json:"rate"`
+	} `json:"keys"`
+	ShardKeys []struct {
+		ShardKey string  `json:"shard_key"`
+		Shard    string  `json:"shard"`
+		Rate     float64 `json:"rate"`
+	} `json:"shard_keys"`
 }
 
 // newTopView works out what is shown.
@@ -89,6 +117,7 @@ func newTopView(all []asked) topView {
 	v := topView{Sidecars: []topSidecar{}, Caches: []topCache{}, Shards: []topShard{}, All: topTotals{latency: buckets{}}}
 	caches, shards := map[string]*topCache{}, map[string]*topShard{}
 	commands, errs := map[string]float64{}, map[string]float64{}
+	keys, shardKeys := map[[2]string]float64{}, map[[2]string]float64{}
 	for _, a := range all {
 		s := topSidecar{Name: a.name, Fault: a.fault}
 		if a.fault == "" {
@@ -99,6 +128,12 @@ func newTopView(all []asked) topView {
 			addShards(shards, a.over)
 			sumInto(commands, a.over.rates("commands_total", "command"))
 			sumInto(errs, a.over.rates("error_replies_total", "code"))
+			for _, k := range a.hot.Keys {
+				keys[[2]string{k.Key, k.Cache}] += k.Rate
+			}
+			for _, k := range a.hot.ShardKeys {
+				shardKeys[[2]string{k.ShardKey, k.Shard}] += k.Rate
+			}
 		}
 		s.finish()
 		v.Sidecars = append(v.Sidecars, s)
@@ -114,6 +149,7 @@ func newTopView(all []asked) topView {
 		s.Load, s.Write = milliseconds(s.loads, .99), milliseconds(s.writes, .99)
 		v.Shards = append(v.Shards, *s)
 	}
+	v.HotKeys, v.HotShardKeys = hottest(keys), hottest(shardKeys)
 	v.Commands, v.Errors = most(commands, mostCommands), most(errs, len(errs))
 	return v
 }
@@ -194,6 +230,16 @@ func milliseconds(b buckets, q float64) *float64 {
 	return &ms
 }
 
+// hottest are those that are used most, the first one first.
+func hottest(rates map[[2]string]float64) []topHot {
+	out := []topHot{}
+	for k, rate := range rates {
+		out = append(out, topHot{k[0], k[1], rate})
+	}
+	slices.SortFunc(out, func(a, b topHot) int { return cmp.Or(cmp.Compare(b.Rate, a.Rate), strings.Compare(a.Key, b.Key)) })
+	return out[:min(mostHot, len(out))]
+}
+
 // most are the largest of them that are more than nothing, the largest first.
 func most(rates map[string]float64, n int) []topCount {
 	out := []topCount{}
@@ -236,7 +282,15 @@ func (v *topView) lines() []string {
 	for _, s := range v.Shards {
 		shards.add(s.Name, upOrDown(s.Up), perSecond(s.Requests), inMS(s.Load), inMS(s.Write), int64(s.InUse), int64(s.Limit), int64(s.Waiting), inMS(&s.Oldest), perSecond(s.Shed), int64(s.Outbox))
 	}
-	if err := writeTables(&b, sidecars, faults, caches, shards); err != nil {
+	hot := &table{heading: []string{"HOT KEY", "CACHE", "USES/S"}}
+	for _, k := range v.HotKeys {
+		hot.add(k.Key, k.On, perSecond(k.Rate))
+	}
+	hotShardKeys := &table{heading: []string{"HOT SHARD KEY", "SHARD", "USES/S"}}
+	for _, k := range v.HotShardKeys {
+		hotShardKeys.add(k.Key, k.On, perSecond(k.Rate))
+	}
+	if err := writeTables(&b, sidecars, faults, caches, shards, hot, hotShardKeys); err != nil {
 		return []string{err.Error()} // not of a strings.Builder
 	}
 	for _, list := range []struct {

@@ -15,9 +15,8 @@ row() { redis-cli -h "${sidecar%:*}" -p "${sidecar##*:}" "$@"; }
 where() { "$ringside" lookup "$order" --admin "$admin" --json | sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
 from=$(where shard)
-vnode=$(where shard_vnode)
 case $from in s1) to=s2 ;; *) to=s1 ;; esac
-echo "tenant7 is on $from, in vnode $vnode"
+echo "tenant7 is on $from"
 
 # The writer counts how many of its writes were acknowledged, until it is told to stop.
 acknowledged=$(mktemp)
@@ -37,7 +36,7 @@ row HSET "$order" cents 0 >/dev/null
 ) &
 writer=$!
 
-"$ringside" move start --vnodes "$vnode-$vnode" --to "$to" --admin "$admin" --wait
+"$ringside" override set tenant7 "$to" --admin "$admin" --wait
 rm "$go"
 wait "$writer"
 echo "tenant7 is on $(where shard)"
