@@ -14,7 +14,8 @@ func newScript(source string) *script {
 }
 
 // scripts are the steps that look before they act. Each takes an entry's name as its first key, or those of many. Those that change something read no more of
-// a value than they compare, and none of those fails on a key of another type.
+// a value than they compare, and none of those fails on a key of another type. Fixed numbers are given to commands as strings: Redis would print a number of
+// Lua's each time, which takes as long as the command.
 type scripts struct {
 	fill    *script // ARGV: our lease, the entry, its life in ms, our lease awaited. 1: done, 0: our lease is gone
 	release *script // ARGV: our lease, the same awaited. 1: done, 0: it is gone
@@ -40,46 +41,46 @@ func newScripts() scripts {
 	return scripts{
 		fill: newScript(tell + `
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-local lease = redis.call('GETRANGE', KEYS[1], 0, 18)
+local lease = redis.call('GETRANGE', KEYS[1], '0', '18')
 if lease ~= ARGV[1] and lease ~= ARGV[4] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 tell(lease)
 return 1`),
 		release: newScript(tell + `
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-local lease = redis.call('GETRANGE', KEYS[1], 0, 18)
+local lease = redis.call('GETRANGE', KEYS[1], '0', '18')
 if lease ~= ARGV[1] and lease ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1])
 tell(lease)
 return 1`),
 		await: newScript(`
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-local lease = redis.call('GETRANGE', KEYS[1], 0, 18)
+local lease = redis.call('GETRANGE', KEYS[1], '0', '18')
 if lease ~= ARGV[2] then
   if lease ~= ARGV[1] then return 0 end
-  redis.call('SETRANGE', KEYS[1], 0, ARGV[2]) -- which leaves it its time
+  redis.call('SETRANGE', KEYS[1], '0', ARGV[2]) -- which leaves it its time
 end
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then return 86400000 end -- none of ours
 return math.max(left, 1)`),
 		claim: newScript(`
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-local header = redis.call('GETRANGE', KEYS[1], 0, 17)
+local header = redis.call('GETRANGE', KEYS[1], '0', '17')
 if #header < 18 then return 0 end
 local kind = string.sub(header, 1, 2)
 if kind ~= 'V\1' and kind ~= 'A\1' then return 0 end
 if string.sub(header, 11) > ARGV[1] then return 0 end -- a token is above every time
-redis.call('SETRANGE', KEYS[1], 10, ARGV[2])
+redis.call('SETRANGE', KEYS[1], '10', ARGV[2])
 return header`),
 		renew: newScript(`
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-if redis.call('GETRANGE', KEYS[1], 0, 17) ~= ARGV[1] then return 0 end
+if redis.call('GETRANGE', KEYS[1], '0', '17') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1`),
 		unclaim: newScript(`
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return 0 end
-if redis.call('GETRANGE', KEYS[1], 0, 17) ~= ARGV[1] then return 0 end
-redis.call('SETRANGE', KEYS[1], 10, ARGV[2])
+if redis.call('GETRANGE', KEYS[1], '0', '17') ~= ARGV[1] then return 0 end
+redis.call('SETRANGE', KEYS[1], '10', ARGV[2])
 return 1`),
 		poison: newScript(writers + `
 local list, last = others()
@@ -135,7 +136,7 @@ return answers`),
 		put: newScript(tell + `
 local answers = {}
 for i, name in ipairs(KEYS) do
-  local lease = redis.pcall('GETRANGE', name, 0, 18) -- a table, if it is an error
+  local lease = redis.pcall('GETRANGE', name, '0', '18') -- a table, if it is an error
   if lease ~= ARGV[1] and lease ~= ARGV[2] then
     answers[i] = 0
   else
@@ -176,7 +177,7 @@ local lease = '' -- that is there, if it is one
 local function others()
   local list, last, found = {}, now, false
   if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return list, last, found end
-  local head = redis.call('GETRANGE', KEYS[1], 0, 18)
+  local head = redis.call('GETRANGE', KEYS[1], '0', '18')
   if string.sub(head, 1, 2) ~= 'P\1' then
     lease = head
     return list, last, found
