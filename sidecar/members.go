@@ -94,6 +94,7 @@ func (m *members) pools() []admin.Pool {
 		out[i] = admin.Pool{
 			Name: p.Name, Budget: p.Budget, Limit: p.Limit, InUse: p.InUse, Idle: p.Idle, Waiting: p.Waiting, OldestWaitMS: p.OldestWait.Milliseconds(),
 			Served: p.Served, Shed: p.ShedFull + p.ShedLate, State: "up", LastError: p.LastError,
+			Diagnosis: string(p.Diagnosis), Refused: p.Refused, SpareShed: p.SpareShed,
 		}
 		if !p.DownSince.IsZero() {
 			out[i].State = "down"

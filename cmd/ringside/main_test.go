@@ -60,7 +60,7 @@ const (
 	membersJSON = `{"members":[
 {"name":"a1","addr":"127.0.0.1:16201","redis":"127.0.0.1:16001","admin":"127.0.0.1:16101","version":"v1","boot":"b1","epoch":7,"digest":"0011","state":"alive","self":true},
 {"name":"a2","addr":"127.0.0.1:16202","redis":"","admin":"127.0.0.1:16102","version":"v1","boot":"b2","epoch":6,"digest":"0022","state":"suspect","self":false}]}`
-	poolsJSON = `{"shards":[{"name":"s1","limit":32,"in_use":3,"idle":5,"waiting":2,"oldest_wait_ms":12.4,"served":1000,"shed":1,"state":"up","last_error":"connection reset"}]}`
+	poolsJSON = `{"shards":[{"name":"s1","limit":32,"in_use":3,"idle":5,"waiting":2,"oldest_wait_ms":12.4,"served":1000,"shed":1,"state":"up","last_error":"connection reset","diagnosis":"protecting"}]}`
 )
 
 // sidecar is a server that answers as the admin interface does.
@@ -153,8 +153,8 @@ cache-2  10.0.0.2:6379    draining  0       21846   33.33%
 SHARD  STATE   WEIGHT  VNODES  SHARE
 s1     active  2       65536   100.00%
 
-CONNECTIONS TO  STATE  LIMIT  IN USE  IDLE  WAITING  OLDEST  SERVED  SHED  LAST ERROR
-s1              up     32     3       5     2        12ms    1000    1     connection reset
+CONNECTIONS TO  STATE  LIMIT  IN USE  IDLE  WAITING  OLDEST  SERVED  SHED  DIAGNOSIS   LAST ERROR
+s1              up     32     3       5     2        12ms    1000    1     protecting  connection reset
 `, "")
 
 	got := ringside(t, nil, "nodes", admin, "--json")

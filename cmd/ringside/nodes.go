@@ -41,6 +41,7 @@ type poolsAnswer struct {
 		Shed         uint64  `json:"shed"`
 		State        string  `json:"state"`
 		LastError    string  `json:"last_error"`
+		Diagnosis    string  `json:"diagnosis"`
 	} `json:"shards"`
 }
 
@@ -72,10 +73,10 @@ func (c *nodesCmd) Run(ctx context.Context, env *environment) error {
 		}
 		sidecars.add(name, m.State, m.Redis, m.Admin, m.Addr, m.Version, m.Epoch, m.Digest)
 	}
-	connections := &table{heading: []string{"CONNECTIONS TO", "STATE", "LIMIT", "IN USE", "IDLE", "WAITING", "OLDEST", "SERVED", "SHED", "LAST ERROR"}}
+	connections := &table{heading: []string{"CONNECTIONS TO", "STATE", "LIMIT", "IN USE", "IDLE", "WAITING", "OLDEST", "SERVED", "SHED", "DIAGNOSIS", "LAST ERROR"}}
 	for _, p := range pools.Shards {
 		oldest := time.Duration(p.OldestWaitMS * float64(time.Millisecond)).Round(time.Millisecond)
-		connections.add(p.Name, p.State, p.Limit, p.InUse, p.Idle, p.Waiting, oldest, p.Served, p.Shed, p.LastError)
+		connections.add(p.Name, p.State, p.Limit, p.InUse, p.Idle, p.Waiting, oldest, p.Served, p.Shed, p.Diagnosis, p.LastError)
 	}
 	return writeTables(env.stdout, sidecars, ring.caches(), ring.shards(), connections)
 }

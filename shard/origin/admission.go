@@ -40,6 +40,7 @@ type admission struct {
 	served   uint64
 	full     uint64 // shed: the queue was full
 	late     uint64 // shed: waited too long
+	lastShed time.Time
 
 	spared, spareShed uint64 // of class spare: admitted, not counted in served; shed
 }
@@ -77,6 +78,7 @@ func (a *admission) enter(ctx context.Context, c class) error {
 		return nil
 	case c == request && a.queue.Len() >= a.maxQueue:
 		a.full++
+		a.lastShed = time.Now()
 		a.mu.Unlock()
 		return fmt.Errorf("shard %s: the queue is full (%d requests): %w", a.shard, a.maxQueue, shard.ErrOverloaded)
 	}
@@ -171,6 +173,7 @@ func (a *admission) giveUp(place *list.Element, w *waiter, gone error) error {
 
 func (a *admission) tooLate() error {
 	a.late++
+	a.lastShed = time.Now()
 	return fmt.Errorf("shard %s: waited %v for a connection: %w", a.shard, a.maxWait, shard.ErrOverloaded)
 }
 
@@ -208,12 +211,16 @@ func (a *admission) shedFull() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.full++
+	a.lastShed = time.Now()
 }
 
 func (a *admission) shedLate(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.late += uint64(n)
+	if n > 0 {
+		a.late += uint64(n)
+		a.lastShed = time.Now()
+	}
 }
 
 // refusing returns the error that requests are refused with at once; nil when they are not.
@@ -260,12 +267,13 @@ type admissionStats struct {
 	oldest             time.Duration
 	served, full, late uint64
 	spared, spareShed  uint64
+	lastShed           time.Time
 }
 
 func (a *admission) stats(now time.Time) admissionStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full, late: a.late, spared: a.spared, spareShed: a.spareShed}
+	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full, late: a.late, spared: a.spared, spareShed: a.spareShed, lastShed: a.lastShed}
 	// The oldest request is the first one behind our own questions, which go in front and are few.
 	for e := a.queue.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*waiter)

@@ -42,7 +42,11 @@ func TestAdmissionIsFIFOAndBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if s := a.stats(time.Now()); s != (admissionStats{served: 4, full: 1}) {
+		s := a.stats(time.Now())
+		if s.lastShed.IsZero() {
+			t.Error("when a request was shed is not known")
+		}
+		if s.lastShed = (time.Time{}); s != (admissionStats{served: 4, full: 1}) {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -260,6 +260,9 @@ type PoolStats struct {
 	Refused    uint64        // sessions for which the cluster's budget had no room
 	DownSince  time.Time     // zero while the shard is up
 	LastError  string        // why it is down, or why it does not say its view; empty when all is well
+	LastShed   time.Time     // when a request was last refused
+	Activity   Activity      // what the shard was found to do
+	Diagnosis  Diagnosis     // what all of this comes to
 	Outbox     int           // rows whose cached copies are still to be deleted, by the shard's last word
 	OldestRow  time.Duration // how long the first of them had waited then
 }

@@ -63,6 +63,7 @@ type pool struct {
 		sync.Mutex
 		downSince time.Time
 		lastError string
+		activity  Activity
 	}
 	tables struct {
 		sync.Mutex
@@ -381,13 +382,14 @@ func (p *pool) stats(now time.Time) PoolStats {
 		Name: p.name, Limit: int(p.limit.Load()), Budget: p.conf.MaxConnections,
 		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()), Refused: p.seats.refused.Load(),
 		Waiting: a.waiting + loads, OldestWait: max(a.oldest, oldest), Served: a.served, ShedFull: a.full, ShedLate: a.late,
-		Spared: a.spared, SpareShed: a.spareShed,
+		Spared: a.spared, SpareShed: a.spareShed, LastShed: a.lastShed,
 	}
 	box := p.word.remembers()
 	s.Outbox, s.OldestRow = int(box.rows), time.Duration(box.oldest*float64(time.Second))
 	p.state.Lock()
 	defer p.state.Unlock()
-	s.DownSince, s.LastError = p.state.downSince, p.state.lastError
+	s.DownSince, s.LastError, s.Activity = p.state.downSince, p.state.lastError, p.state.activity
+	s.Diagnosis = Diagnose(s, now)
 	return s
 }
 

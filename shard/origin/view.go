@@ -273,6 +273,7 @@ func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) 
 	}
 	p.word.said(p, v.view(), asked, box)
 	q.crowded = !calm
+	p.observe(ctx, conn)
 	return nil
 }
 

@@ -92,4 +92,7 @@ type Pool struct {
 	Shed         uint64 `json:"shed"`
 	State        string `json:"state"` // up or down
 	LastError    string `json:"last_error"`
+	Diagnosis    string `json:"diagnosis"`  // fine, protecting, budget too small, long transaction, hot key or down
+	Refused      uint64 `json:"refused"`    // sessions for which the budget of the whole cluster had no room
+	SpareShed    uint64 `json:"spare_shed"` // work that nobody waits for
 }

@@ -14,7 +14,7 @@ func TestAnswers(t *testing.T) {
 		return []Member{{Name: "a1", Addr: "10.0.0.1:7946", Redis: "127.0.0.1:6380", Admin: "127.0.0.1:6381", Version: "v1", Boot: "b1", Epoch: 7, Digest: "00ff", State: "alive", Self: true}}
 	}
 	s.deps.Pools = func() []Pool {
-		return []Pool{{Name: "s1", Budget: 64, Limit: 32, InUse: 1, Idle: 2, Waiting: 3, OldestWaitMS: 4, Served: 5, Shed: 6, State: "down", LastError: "refused"}}
+		return []Pool{{Name: "s1", Budget: 64, Limit: 32, InUse: 1, Idle: 2, Waiting: 3, OldestWaitMS: 4, Served: 5, Shed: 6, State: "down", LastError: "refused", Diagnosis: "down", Refused: 7, SpareShed: 8}}
 	}
 	server := s.server(t)
 	const paths = "/ /caches/add /caches/drain /caches/remove /caches/weight /changes /healthz /history /hotkeys /invalidation /members /metrics /moves /moves/cancel /moves/plan /moves/start /moves/verify /overrides/clear /overrides/set /pools /readyz /ring /ring/lookup /ring/preview /shards/add /shards/attach /shards/remove /shards/weight /topology /verify"
@@ -26,7 +26,7 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/members", 200, typeJSON, `{"members":[{"name":"a1","addr":"10.0.0.1:7946","redis":"127.0.0.1:6380","admin":"127.0.0.1:6381","version":"v1",` +
 			`"boot":"b1","epoch":7,"digest":"00ff","state":"alive","self":true}]}`},
 		{"GET", "/pools", 200, typeJSON, `{"shards":[{"name":"s1","budget":64,"limit":32,"in_use":1,"idle":2,"waiting":3,"oldest_wait_ms":4,"served":5,"shed":6,` +
-			`"state":"down","last_error":"refused"}]}`},
+			`"state":"down","last_error":"refused","diagnosis":"down","refused":7,"spare_shed":8}]}`},
 		{"GET", "/moves", 200, typeJSON, `{"moves":[]}`},
 		{"GET", "/healthz", 200, typeText, "ok"},
 		{"GET", "/readyz", 200, typeText, "ready"},
