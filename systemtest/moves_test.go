@@ -308,6 +308,10 @@ func (c *cluster) keyHasItsOwnShard(t *testing.T, third *pgx.Conn) {
 	home := sql(t, c.shard(t, l.Shard).DSN())
 	const count = "select count(*)::text from orders where tenant = 'tenant7'"
 	all := query(t, home, count)
+	t.Log(c.command(t, "move", "plan", "--by", "load"))
+	if hot := string(get(t, c.Sidecars[0], "/hotkeys?n=3")); !strings.Contains(hot, `"shard_keys":[{"shard_key":"`) || !strings.Contains(hot, `"keys":[{"key":"`) {
+		t.Errorf("what is hot is not known: %s", hot)
+	}
 	t.Log(c.command(t, "override", "set", "tenant7", "s3", "--dry-run"))
 	t.Log(c.command(t, "override", "set", "tenant7", "s3", "--wait"))
 	if there, here := query(t, third, count), query(t, home, count); there != all || here != "0" || all == "0" {

@@ -133,7 +133,7 @@ func hotTenantExercise(r *rig) (took time.Duration) {
 // What an override does for a hot tenant, and what it does not: alone it takes the heat elsewhere; the shard must be the tenant's alone.
 func TestTheHotTenant(t *testing.T) {
 	t.Parallel()
-	hotTenantExercise(newTenantRig(t, 30_000))
+	hotTenantExercise(newTenantRig(t, 10_000))
 }
 
 func BenchmarkTheHotTenant(b *testing.B) {
