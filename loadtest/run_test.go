@@ -194,6 +194,17 @@ func TestCountsOfMetrics(t *testing.T) {
 	}
 }
 
+func TestBrief(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "# HELP ringside_cdc_degraded x\nringside_cdc_degraded{shard=\"s1\"} 0\n": false,
+		"ringside_cdc_degraded{shard=\"s1\"} 0\nringside_cdc_degraded{shard=\"s2\"} 1\n": true,
+	} {
+		if got := brief([]byte(text)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
 // A sidecar that does not answer stands still, one that was restarted goes on from there, and what is asked of shards late is no restart.
 func TestMeter(t *testing.T) {
 	var mu sync.Mutex

@@ -2,6 +2,7 @@ package loadtest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -29,14 +30,16 @@ func (s Sidecars) Target(plan Plan) Target {
 		t.HitsFrom = "values found"
 		t.Warm = func(ctx context.Context) error { return fill(ctx, s.Redis, s.Password, plan) }
 	} else {
-		t.Warm = func(ctx context.Context) error { return readAll(ctx, s.Redis, s.Password, plan) }
-	}
-	if len(s.Admin) > 0 && !plan.Text {
-		m := &meter{last: make([]Counts, len(s.Admin)), client: &http.Client{Timeout: sampleTimeout}}
-		for _, addr := range s.Admin {
-			m.urls = append(m.urls, "http://"+addr+"/metrics")
+		m := newMeter(s.Admin)
+		t.Warm = func(ctx context.Context) error {
+			m.settle(ctx)
+			return readAll(ctx, s.Redis, s.Password, plan)
 		}
-		t.Sample = m.sample
+		if len(s.Admin) > 0 {
+			t.Sample = m.sample
+		}
+	}
+	if t.Sample != nil {
 		t.HitsFrom = "the sidecars' metrics: rows looked up, less rows asked of shards"
 		t.ShardReadsFrom = "the sidecars' metrics: rows asked of shards"
 	}
@@ -69,6 +72,49 @@ type meter struct {
 	total  Counts
 }
 
+func newMeter(admin []string) *meter {
+	m := &meter{last: make([]Counts, len(admin)), client: &http.Client{Timeout: sampleTimeout}}
+	for _, addr := range admin {
+		m.urls = append(m.urls, "http://"+addr+"/metrics")
+	}
+	return m
+}
+
+// settleLimit bounds the wait for a cluster that may have just been started.
+const settleLimit = 30 * time.Second
+
+// settle waits until every sidecar keeps rows for as long as it is told to: until somebody follows what others change on the shards, that is a
+// second at most, and what was warm would be cold again. A cluster in which that does not come is loaded all the same.
+func (m *meter) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for _, url := range m.urls {
+		for {
+			text, err := m.fetch(ctx, url)
+			if ctx.Err() != nil || err == nil && !brief(text) {
+				break
+			}
+			timer := time.NewTimer(200 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// brief reports whether a sidecar keeps the rows of some shard for a moment only.
+func brief(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(name, "ringside_cdc_degraded{") && value != "0" {
+			return true
+		}
+	}
+	return false
+}
+
 // sample is not called by two goroutines at a time.
 func (m *meter) sample(ctx context.Context) Counts {
 	found := make([]Counts, len(m.urls))
@@ -96,19 +142,27 @@ func (m *meter) sample(ctx context.Context) Counts {
 }
 
 func (m *meter) ask(ctx context.Context, url string) (Counts, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	text, err := m.fetch(ctx, url)
 	if err != nil {
 		return Counts{}, err
+	}
+	return countsOf(bytes.NewReader(text))
+}
+
+func (m *meter) fetch(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
 	}
 	res, err := m.client.Do(req)
 	if err != nil {
-		return Counts{}, err
+		return nil, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return Counts{}, fmt.Errorf("%s answers %s", url, res.Status)
+		return nil, fmt.Errorf("%s answers %s", url, res.Status)
 	}
-	return countsOf(res.Body)
+	return io.ReadAll(res.Body)
 }
 
 // countsOf reads the counts from the text that Prometheus reads. Every row that is looked up is a hit or a miss of the event loop, and a miss

@@ -20,7 +20,7 @@ func startDemo(t *testing.T, rows int) (*localcluster.Cluster, string) {
 		t.Fatal(err)
 	}
 	o := localcluster.DefaultOptions()
-	o.Binary, o.Caches, o.Shards, o.Rows, o.Config = self, 2, 1, rows, "limits: { cache_down_after: 20s }\nview_ttl: 400ms\n"
+	o.Binary, o.Caches, o.Shards, o.Rows, o.Config = self, 2, 1, rows, "limits: { cache_down_after: 20s }\nview_ttl: 400ms\ninvalidation: off\n"
 	o.Env = func(*localcluster.Cluster, string) []string { return []string{asProgram + "=1"} }
 	if o.BasePort, err = localcluster.FreeBase(o); err != nil {
 		t.Fatal(err)
