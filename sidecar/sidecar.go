@@ -184,6 +184,7 @@ func (s *Sidecar) proxyConfig(cfg *config.Config, version string) proxy.Config {
 	c.OutputHard, c.InFlight, c.RowOps = int(l.Output), l.Pipeline, l.RowOperations
 	c.ClientIdle, c.UpstreamIdle = l.ClientIdle, l.UpstreamIdle
 	c.ConnectTimeout, c.ReplyTimeout, c.SweepTimeout, c.SlowFrom = l.ConnectTimeout, l.ReplyTimeout, l.SweepTimeout, l.SlowFrom
+	c.SlowLines = map[string]proxy.SlowLines{"masked": proxy.MaskedKeys, "keys": proxy.ShownKeys}[cfg.Log.SlowRequests]
 	c.UpstreamCalls, c.PrivateUpstreams = l.UpstreamRequests, l.PrivateConnections
 	c.OutputSoft = min(c.OutputSoft, c.OutputHard)
 	c.ViewTTL, c.ServeUnconfirmed = cfg.ViewTTL, cfg.WhenShardUnreachable == "serve"

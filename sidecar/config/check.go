@@ -63,6 +63,7 @@ func (c *Config) check(d *decoder) {
 	checkChoice(d, "consistency", c.Consistency, "bounded", "strict")
 	checkChoice(d, "invalidation", c.Invalidation, "wal", "off")
 	checkChoice(d, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	checkChoice(d, "log.slow_requests", c.Log.SlowRequests, "off", "masked", "keys")
 	checkChoice(d, "log.format", c.Log.Format, "text", "json")
 	checkRange(d, "view_ttl", c.ViewTTL, 100*time.Millisecond, time.Minute)
 	checkRange(d, "verify_rate", c.VerifyRate, 0, maxVerifyRate)

@@ -162,6 +162,8 @@ type Limits struct {
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error; default info
 	Format string `yaml:"format"` // text or json; default text
+	// SlowRequests: whether requests that take Limits.SlowFrom or longer are logged, with the keys of rows "masked" or shown ("keys"); default off.
+	SlowRequests string `yaml:"slow_requests"`
 }
 
 // Default returns the configuration of an empty file, but for Name and DataDir, which depend on the machine.
@@ -181,7 +183,7 @@ func Default() *Config {
 			ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, UpstreamRequests: 1 << 16, PrivateConnections: 1024,
 			SweepTimeout: time.Minute, CacheDownAfter: 1500 * time.Millisecond, SlowFrom: 10 * time.Millisecond,
 		},
-		Log: Log{Level: "info", Format: "text"},
+		Log: Log{Level: "info", Format: "text", SlowRequests: "off"},
 	}
 }
 

@@ -262,6 +262,7 @@ limits:
 log:
   level: info
   format: text
+  slow_requests: off
 `, "DIR", filepath.Dir(path))
 	if text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)

@@ -57,6 +57,8 @@ type Config struct {
 
 	// SlowFrom is how long a request takes that SLOWLOG and LATENCY show.
 	SlowFrom time.Duration
+	// SlowLines says whether such requests are logged too.
+	SlowLines SlowLines
 
 	// ViewTTL is how long a shard's word about its view holds.
 	ViewTTL time.Duration

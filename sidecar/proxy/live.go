@@ -4,7 +4,7 @@ package proxy
 func (s *Server) live() *Config { return s.current.Load() }
 
 // SetLimits takes over what can be changed while the server runs, from clients that are connected too: Limits, MaxClients, InFlight, OutputSoft, OutputHard, RowOps,
-// ClientIdle, UpstreamIdle, UpstreamCalls, PrivateUpstreams, ConnectTimeout, ReplyTimeout, SweepTimeout and SlowFrom. Nobody is disconnected for it: a client that is beyond
+// ClientIdle, UpstreamIdle, UpstreamCalls, PrivateUpstreams, ConnectTimeout, ReplyTimeout, SweepTimeout, SlowFrom and SlowLines. Nobody is disconnected for it: a client that is beyond
 // a lower limit is so when it next asks for something. After an error nothing has changed. Any goroutine but those of the loops; one call at a time.
 func (s *Server) SetLimits(c Config) error {
 	next := *s.live()
@@ -13,6 +13,7 @@ func (s *Server) SetLimits(c Config) error {
 	next.ClientIdle, next.UpstreamIdle = c.ClientIdle, c.UpstreamIdle
 	next.UpstreamCalls, next.PrivateUpstreams = c.UpstreamCalls, c.PrivateUpstreams
 	next.ConnectTimeout, next.ReplyTimeout, next.SweepTimeout, next.SlowFrom = c.ConnectTimeout, c.ReplyTimeout, c.SweepTimeout, c.SlowFrom
+	next.SlowLines = c.SlowLines
 	if err := next.Validate(); err != nil {
 		return err
 	}

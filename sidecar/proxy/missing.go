@@ -33,6 +33,7 @@ func (m *missing) add(w *worker, r *request, key keyspace.Key) {
 		w.fail(r, errManyRowOps)
 		return
 	}
+	r.left = w.now
 	g := m.group(w, r, &key)
 	g.requests, g.keys = append(g.requests, r), append(g.keys, key)
 	if len(g.requests) == mostMissing {
@@ -97,6 +98,7 @@ func (w *worker) readMissing(g *missingGroup) {
 }
 
 func (w *worker) missingRead(r *request, row *Row) {
+	r.back = w.now
 	if row.Err != nil {
 		w.fail(r, row.Err)
 		return

@@ -40,6 +40,8 @@ type details struct {
 	ttl      int64    // PTTL of the entry, for TTL
 	join     *join
 	task     task
+	// When the request went to a goroutine for its row, and came back: worker.now; 0: it did not.
+	left, back int64
 }
 
 // keepReply is the largest reply buffer that a free request keeps.
@@ -60,6 +62,9 @@ func (w *worker) newRequest(cl *client, metric int, k kind) *request {
 		r.details = &both.details
 	}
 	r.client, r.next, r.start, r.metric, r.kind = cl, nil, w.now, int32(metric), k
+	if r.details != nil {
+		r.left, r.back = 0, 0
+	}
 	if cl.tail == nil {
 		cl.head = r
 	} else {

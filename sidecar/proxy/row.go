@@ -200,6 +200,7 @@ func (w *worker) write(cl *client, c *command, op keyspace.Op, render func(dst [
 	op.Key = w.key.Clone()
 	r := w.newRequest(cl, c.index, kindWrite)
 	r.key = append(r.key[:0], op.Key.Text...)
+	r.left = w.now
 	cl.writes++
 	s := w.server
 	w.away(r, func() func() {
@@ -208,6 +209,7 @@ func (w *worker) write(cl *client, c *command, op keyspace.Op, render func(dst [
 		out, err := s.deps.Rows.Write(ctx, op)
 		return func() {
 			w.turn()
+			r.back = w.now
 			if err != nil {
 				w.fail(r, err)
 				return

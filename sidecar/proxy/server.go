@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net"
 	"runtime"
@@ -68,6 +69,8 @@ type Server struct {
 	latencyReset   atomic.Int64 // those before are hidden from LATENCY
 	sweeps         atomic.Int64 // commands under way that go through all names
 	draining       atomic.Bool
+	slowSeed       maphash.Seed
+	writingSlow    atomic.Bool // a line about a slow request is being written
 }
 
 // yieldSeldom is how often a loop lets other goroutines run on its processor when they have one of their own. After 10 ms the runtime does so
@@ -81,7 +84,7 @@ func New(cfg Config, deps Deps, runID string) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, keyspaces: deps.Keyspaces, commands: newCommands(), library: newLibrary(), pausedCommands: sync.OnceValue(pausedCommands), log: deps.Log, runID: runID,
-		started: time.Now(), ready: make(chan struct{}),
+		started: time.Now(), slowSeed: maphash.MakeSeed(), ready: make(chan struct{}),
 	}
 	s.current.Store(&cfg)
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -57,6 +57,7 @@ func (w *worker) noteSlow(r *request, took time.Duration) {
 		key = string(r.details.key)
 	}
 	e := slowEntry{w.server.lastSlow.Add(1) - 1, w.server.started.Add(time.Duration(w.now)), took, info, key, r.client.conn.RemoteAddr(), r.client.name}
+	w.logSlow(r, e)
 	l := &w.slowlog
 	if l.entries == nil {
 		l.entries = make([]slowEntry, 0, slowlogLength)

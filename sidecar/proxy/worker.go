@@ -16,12 +16,13 @@ type worker struct {
 	server *Server
 	loop   *evloop.Loop
 	// commands is the server's table, or that of a pause.
-	commands *commands
-	pause    pause
-	slowlog  slowlog
-	hot      sampler
-	hasher   *ring.Hasher
-	now      int64 // nanoseconds since the server was made, by the loop's clock; set by turn
+	commands  *commands
+	pause     pause
+	slowlog   slowlog
+	slowLines slowLines
+	hot       sampler
+	hasher    *ring.Hasher
+	now       int64 // nanoseconds since the server was made, by the loop's clock; set by turn
 
 	route     route
 	upstreams map[upstreamKey]*upstream
