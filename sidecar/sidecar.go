@@ -89,7 +89,10 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	if s.cache, err = cache.New(cacheCfg, s.servers, registry, log); err != nil {
 		return nil, err
 	}
-	originCfg := origin.Config{ViewTTL: cfg.ViewTTL, QueueLimit: cfg.Limits.ShardQueue, QueueWait: cfg.Limits.ShardQueueWait}
+	originCfg := origin.Config{
+		ViewTTL: cfg.ViewTTL, QueueLimit: cfg.Limits.ShardQueue, QueueWait: cfg.Limits.ShardQueueWait,
+		ConnectTimeout: cfg.Limits.ShardConnectTimeout, LoadTimeout: cfg.Limits.ShardReadTimeout, WriteTimeout: cfg.Limits.ShardWriteTimeout,
+	}
 	if err := originCfg.Validate(); err != nil {
 		return nil, err
 	}

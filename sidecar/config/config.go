@@ -149,6 +149,10 @@ type Limits struct {
 	ShardQueue     int           `yaml:"shard_queue"`      // requests waiting for one shard's connections; default 1024
 	ShardQueueWait time.Duration `yaml:"shard_queue_wait"` // and how long one waits; default 500ms
 
+	ShardConnectTimeout time.Duration `yaml:"shard_connect_timeout"` // how long connecting to a shard may take, for each host of its dsn; default 1s
+	ShardReadTimeout    time.Duration `yaml:"shard_read_timeout"`    // how long a statement that reads may take; default 2s
+	ShardWriteTimeout   time.Duration `yaml:"shard_write_timeout"`   // how long one that writes may take, its waits for locks included; default 3s
+
 	ConnectTimeout     time.Duration `yaml:"connect_timeout"`     // how long connecting to a cache server may take; default 500ms
 	ReplyTimeout       time.Duration `yaml:"reply_timeout"`       // how long one that owes replies may send nothing; default 3s
 	UpstreamRequests   int           `yaml:"upstream_requests"`   // requests waiting for one connection to a cache server; default 65536
@@ -180,6 +184,7 @@ func Default() *Config {
 		Limits: Limits{
 			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,
+			ShardConnectTimeout: time.Second, ShardReadTimeout: 2 * time.Second, ShardWriteTimeout: 3 * time.Second,
 			ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, UpstreamRequests: 1 << 16, PrivateConnections: 1024,
 			SweepTimeout: time.Minute, CacheDownAfter: 1500 * time.Millisecond, SlowFrom: 10 * time.Millisecond,
 		},

@@ -252,6 +252,9 @@ limits:
   row_operations: 8192
   shard_queue: 1024
   shard_queue_wait: 1.5s
+  shard_connect_timeout: 1s
+  shard_read_timeout: 2s
+  shard_write_timeout: 3s
   connect_timeout: 50ms
   reply_timeout: 10s
   upstream_requests: 1000
