@@ -388,7 +388,8 @@ func (w *rowWrite) guard(ctx context.Context, name string, done []cache.Ref) err
 		asOf = time.Now()
 		view, t, err := w.feed.ask(ctx, name)
 		if err != nil {
-			return fmt.Errorf("%w: it took so long that its cached copies may be in other places by now, and the shard does not say: %w", shard.ErrOutcomeUnknown, err)
+			return &shard.DownError{Shard: name, Err: fmt.Errorf("%w: it took so long that its cached copies may be in other places by now, and the shard does not say: %w",
+				shard.ErrOutcomeUnknown, err)}
 		}
 		copies := t.Copies(view, w.op.Key.CacheVnode, w.op.Key.ShardVnode)
 		var more []cache.Ref

@@ -68,6 +68,9 @@ func errorReply(err error) (code, string) {
 		written   *WrittenError
 		behind    *behindError
 	)
+	if errors.As(err, &written) {
+		return writtenReply(written)
+	}
 	switch {
 	case errors.As(err, &refusal):
 		return codeOf(string(refusal)), string(refusal)
@@ -82,9 +85,9 @@ func errorReply(err error) (code, string) {
 	case errors.As(err, &behind):
 		return say(codeTryAgain, err)
 	case errors.As(err, &cacheDown):
-		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, outcome(written, err, cacheDown.Err))
+		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, cacheDown.Err)
 	case errors.As(err, &shardDown):
-		return codeShardDown, fmt.Sprintf("%s %s %v", codeShardDown, shardDown.Shard, outcome(written, err, shardDown.Err))
+		return codeShardDown, fmt.Sprintf("%s %s %v", codeShardDown, shardDown.Shard, shardDown.Err)
 	case errors.Is(err, shard.ErrFrozen):
 		return say(codeTryAgain, err)
 	case errors.As(err, &stale), errors.Is(err, shard.ErrNotOwner):
@@ -95,12 +98,18 @@ func errorReply(err error) (code, string) {
 	return say(codeErr, err)
 }
 
-// outcome keeps the warning of a WrittenError in front of the cause of a server's failure.
-func outcome(written *WrittenError, err, cause error) error {
-	if errors.As(err, &written) {
-		return &WrittenError{Err: cause}
+// writtenReply is the reply to a write that may have been made. Whatever its cause is, the warning stands in front of it, and the first word is none that says
+// that nothing has run, and the command may be sent again.
+func writtenReply(w *WrittenError) (code, string) {
+	var cacheDown *CacheDownError
+	var shardDown *shard.DownError
+	switch {
+	case errors.As(w.Err, &cacheDown):
+		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, &WrittenError{cacheDown.Err})
+	case errors.As(w.Err, &shardDown):
+		return codeShardDown, fmt.Sprintf("%s %s %v", codeShardDown, shardDown.Shard, &WrittenError{shardDown.Err})
 	}
-	return cause
+	return say(codeErr, w)
 }
 
 func say(c code, err error) (code, string) { return c, string(c) + " " + err.Error() }

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"ringside/cache"
 	"ringside/resp"
 	"ringside/shard"
 	"ringside/shard/keyspace"
@@ -39,6 +40,13 @@ func TestErrorReplies(t *testing.T) {
 		{&shard.DownError{Shard: "s1", Err: cause}, codeShardDown, "SHARDDOWN s1 connection refused"},
 		{wrap(&WrittenError{Err: &shard.DownError{Shard: "s1", Err: cause}}), codeShardDown,
 			"SHARDDOWN s1 the write may have been made but could not be acknowledged; read the row before you repeat it: connection refused"},
+		// What tells clients to repeat the command is never said of a write that may have been made, whatever it failed of afterwards.
+		{wrap(&WrittenError{Err: context.DeadlineExceeded}), codeErr,
+			"ERR the write may have been made but could not be acknowledged; read the row before you repeat it: context deadline exceeded"},
+		{&WrittenError{Err: wrap(shard.ErrOverloaded)}, codeErr, ""},
+		{&WrittenError{Err: wrap(&shard.StaleViewError{Shard: "s1"})}, codeErr, ""},
+		{&WrittenError{Err: shard.ErrNotOwner}, codeErr, ""},
+		{&WrittenError{Err: &CacheDownError{Server: "c1", Err: cache.ErrBusy}}, codeCacheDown, ""},
 		{shard.ErrFrozen, codeTryAgain, ""},
 		{&shard.StaleViewError{Shard: "s1"}, codeTryAgain, ""},
 		{wrap(shard.ErrNotOwner), codeTryAgain, ""},
@@ -50,6 +58,9 @@ func TestErrorReplies(t *testing.T) {
 		code, text := errorReply(c.err)
 		if code != c.code || c.text != "" && text != c.text || !strings.HasPrefix(text, string(c.code)) {
 			t.Errorf("%v: %s %q, want %s %q", c.err, code, text, c.code, c.text)
+		}
+		if _, written := errors.AsType[*WrittenError](c.err); written && !strings.Contains(text, "may have been made") {
+			t.Errorf("%v: %q does not warn", c.err, text)
 		}
 	}
 }
