@@ -38,6 +38,7 @@ func TestDiagnose(t *testing.T) {
 
 // What the shard's own sessions do is asked while requests are shed, and only then.
 func TestALongTransactionIsFound(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, Config{QueueLimit: 1, QueueWait: 50 * time.Millisecond}, usersTable, `insert into users values (1, 'a')`)
 	f.SetLimit("s1", 2)
 	f.run()

@@ -103,6 +103,7 @@ func TestOverloadCostsNoCapacity(t *testing.T) {
 
 // Guards P6, P7: a shard that stands still costs another one nothing and this process no memory; saturation is not taken for down, and when it goes on it is used again.
 func TestAShardThatStandsStillIsBounded(t *testing.T) {
+	t.Parallel()
 	still := realpg.Alone(t, nil)
 	f := fixtureAt(t, still.DSN(), Config{QueueLimit: 64}, usersTable, `insert into users values (1, 'a')`)
 	other := newFixture(t, Config{}, usersTable, `insert into users values (1, 'a')`)
