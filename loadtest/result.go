@@ -44,6 +44,16 @@ func (r *Report) Undone() string {
 	return ""
 }
 
+// Unanswered says that one target answered no request at all; empty if there is none such: figures of such a load mean nothing.
+func (r *Report) Unanswered() string {
+	for _, x := range r.Results {
+		if x.Requests > 0 && x.Failed == x.Requests {
+			return fmt.Sprintf("%s answered none of %d requests: is it what the load is for, and is it up?", x.Name, x.Requests)
+		}
+	}
+	return ""
+}
+
 // Result is what one target made of the load.
 type Result struct {
 	Name     string            `json:"name"`

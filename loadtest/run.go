@@ -99,7 +99,7 @@ func Run(ctx context.Context, target Target, plan Plan, events []Event, say func
 	}
 	g, err := r.generator(ctx, target)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", target.Name, err)
+		return nil, fmt.Errorf("loading %s: %w", target.Name, err)
 	}
 	defer g.close()
 	return r.load(ctx, target, g, events, say)

@@ -209,16 +209,16 @@ func TestBrief(t *testing.T) {
 func TestMeter(t *testing.T) {
 	var mu sync.Mutex
 	text := ""
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		if text == "" {
+		if text == "" || r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_, _ = io.WriteString(w, text)
 	}))
 	defer s.Close()
-	m := &meter{urls: []string{s.URL}, last: make([]Counts, 1), client: s.Client()}
+	m := &meter{urls: []string{s.URL}, token: "secret", last: make([]Counts, 1), client: s.Client()}
 	was := m.sample(t.Context())
 	for _, c := range []struct {
 		hits, loads int

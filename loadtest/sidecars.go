@@ -20,7 +20,8 @@ type Sidecars struct {
 	Redis    []string // host:port
 	Admin    []string // host:port of their admin interfaces; none: hits and shard reads are not known
 	Password string
-	PIDs     []int // of their processes, if they run here
+	Token    string // of their admin interfaces, which from another machine want it for metrics too
+	PIDs     []int  // of their processes, if they run here
 }
 
 // Target makes a target of the sidecars.
@@ -30,7 +31,7 @@ func (s Sidecars) Target(plan Plan) Target {
 		t.HitsFrom = "values found"
 		t.Warm = func(ctx context.Context) error { return fill(ctx, s.Redis, s.Password, plan) }
 	} else {
-		m := newMeter(s.Admin)
+		m := newMeter(s.Admin, s.Token)
 		t.Warm = func(ctx context.Context) error {
 			m.settle(ctx)
 			return readAll(ctx, s.Redis, s.Password, plan)
@@ -67,18 +68,22 @@ const sampleTimeout = 900 * time.Millisecond
 // meter adds up what the sidecars count. Counts of a sidecar that does not answer stand still; those of one that was restarted go on from there.
 type meter struct {
 	urls   []string
+	token  string
 	client *http.Client
 	last   []Counts
 	total  Counts
 }
 
-func newMeter(admin []string) *meter {
-	m := &meter{last: make([]Counts, len(admin)), client: &http.Client{Timeout: sampleTimeout}}
+func newMeter(admin []string, token string) *meter {
+	m := &meter{token: token, last: make([]Counts, len(admin)), client: &http.Client{Timeout: sampleTimeout}}
 	for _, addr := range admin {
 		m.urls = append(m.urls, "http://"+addr+"/metrics")
 	}
 	return m
 }
+
+// answerLimit bounds the wait for a sidecar's metrics before a load.
+const answerLimit = 10 * time.Second
 
 // settleLimit bounds the wait for a cluster that may have just been started.
 const settleLimit = 30 * time.Second
@@ -113,6 +118,18 @@ func brief(text []byte) bool {
 		}
 	}
 	return false
+}
+
+// Answer reports an error if a sidecar's metrics cannot be had: its hits and shard reads would be taken for none.
+func (s Sidecars) Answer(ctx context.Context) error {
+	m := newMeter(s.Admin, s.Token)
+	m.client.Timeout = answerLimit
+	for i, url := range m.urls {
+		if _, err := m.fetch(ctx, url); err != nil {
+			return fmt.Errorf("the admin interface at %s does not tell the metrics: %w", s.Admin[i], err)
+		}
+	}
+	return nil
 }
 
 // sample is not called by two goroutines at a time.
@@ -153,6 +170,9 @@ func (m *meter) fetch(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
+	}
+	if m.token != "" {
+		req.Header.Set("Authorization", "Bearer "+m.token)
 	}
 	res, err := m.client.Do(req)
 	if err != nil {

@@ -421,7 +421,7 @@ func (x *shards) attach(ctx context.Context, table string) (admin.Attached, erro
 		for _, ks := range x.keyspaces.Keyspaces() {
 			all = append(all, ks.Table)
 		}
-		return admin.Attached{}, &topology.Refusal{Unknown: true, Reason: fmt.Sprintf("no keyspace has table %q; those that there are: %s", table, strings.Join(all, ", "))}
+		return admin.Attached{}, &topology.Refusal{Unknown: true, Reason: fmt.Sprintf("no keyspace has table %q: it must be one of %s", table, strings.Join(all, ", "))}
 	}
 	out := admin.Attached{Table: table}
 	for _, s := range x.topology.Current().Shards {

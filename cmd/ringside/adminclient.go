@@ -40,7 +40,7 @@ func (f adminFlags) client(env *environment) (*adminClient, error) {
 	}
 	base, err := url.Parse(text)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("--admin is %q: it must be host:port or the URL of a sidecar's admin interface", f.Admin)
+		return nil, misusef("--admin is %q: it must be host:port or the URL of a sidecar's admin interface", f.Admin)
 	}
 	token := f.Token
 	if token == "" {
@@ -129,8 +129,8 @@ func (c *adminClient) ask(ctx context.Context, method, path string, query url.Va
 	case resp.StatusCode == http.StatusOK:
 		return body, nil
 	}
-	if method == http.MethodPost {
-		return nil, c.changeRefusal(path, resp.StatusCode, body)
+	if method == http.MethodPost && resp.StatusCode == http.StatusForbidden {
+		return nil, fmt.Errorf("%s takes no changes: %s", c.base.Host, refusalReason(body))
 	}
 	return nil, c.refusal(path, resp.StatusCode, body)
 }
@@ -170,28 +170,29 @@ func (c *adminClient) refusal(path string, status int, body []byte) error {
 		}
 		return fmt.Errorf("%s refuses the token: %s", c.base.Host, reason)
 	case http.StatusNotFound:
+		if json.Valid(body) && !strings.Contains(reason, path) { // it is about a server, a move or a table, not about the path
+			return unknown(reason)
+		}
 		return fmt.Errorf("%s does not know %s (%s): is it the admin address of a sidecar of this version?", c.base.Host, path, reason)
-	case http.StatusBadRequest:
+	case http.StatusBadRequest, http.StatusConflict:
 		return errors.New(reason)
 	}
 	return fmt.Errorf("%s answers %d %s: %s", c.base.Host, status, http.StatusText(status), reason)
 }
 
-// changeRefusal says what to do about a change that was not made.
-func (c *adminClient) changeRefusal(path string, status int, body []byte) error {
-	reason := refusalReason(body)
-	switch status {
-	case http.StatusForbidden:
-		return fmt.Errorf("%s takes no changes: %s", c.base.Host, reason)
-	case http.StatusConflict:
-		return errors.New(reason)
-	case http.StatusNotFound:
-		if !strings.Contains(reason, path) { // it is about the server, not about the path
-			return fmt.Errorf("%s: ringside ring lists those that there are", reason)
-		}
+// unknown says what to do about something that the sidecar does not have, in words of which reason is the sidecar's.
+func unknown(reason string) error {
+	switch {
+	case strings.HasPrefix(reason, "there is no shard "), strings.HasPrefix(reason, "there is no cache server "):
+		return fmt.Errorf("%s: ringside ring lists those that there are", reason)
+	case strings.HasPrefix(reason, "there is no move "):
+		return fmt.Errorf("%s: ringside move status lists the latest", reason)
 	}
-	return c.refusal(path, status, body)
+	return errors.New(reason)
 }
+
+// oneLine joins the lines that PostgreSQL's driver makes of several attempts to connect.
+var oneLine = strings.NewReplacer("\r", "", "\n\t", " ", "\n", " ")
 
 // refusalReason reads {"error": "..."}, or else the first line of a text.
 func refusalReason(body []byte) string {
@@ -199,7 +200,7 @@ func refusalReason(body []byte) string {
 		Error string `json:"error"`
 	}
 	if json.Unmarshal(body, &answer) == nil && answer.Error != "" {
-		return printable(answer.Error)
+		return printable(oneLine.Replace(answer.Error))
 	}
 	line, _, _ := bytes.Cut(bytes.TrimSpace(body), []byte("\n"))
 	if len(line) == 0 {

@@ -51,13 +51,14 @@ func (c *demoCmd) Run(ctx context.Context, env *environment) error {
 		return err
 	}
 	ready := readyOf(cluster)
-	if c.JSON {
+	err = ready.keep()
+	if err == nil && c.JSON {
 		err = json.NewEncoder(env.stdout).Encode(ready)
-	} else {
+	} else if err == nil {
 		_, err = fmt.Fprintln(env.stdout, ready.line())
 	}
 	if err == nil {
-		fmt.Fprint(env.stderr, ready.hint(cluster.Dir))
+		fmt.Fprint(env.stderr, ready.hint(os.Args[0]))
 		cluster.Watch(ctx)
 		fmt.Fprintln(env.stderr, "stopping")
 	}
@@ -113,13 +114,29 @@ func readyOf(c *localcluster.Cluster) demoReady {
 	return r
 }
 
-// hint says how to let the spare cache server join.
-func (r demoReady) hint(dir string) string {
-	if len(r.Spares) == 0 || len(r.Sidecars) == 0 {
+// file is where the demo keeps what it says, for ringside loadtest.
+func (r demoReady) file() string { return filepath.Join(r.Dir, "demo.json") }
+
+// keep writes the file. It has the token in it.
+func (r demoReady) keep() error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.file(), append(text, '\n'), 0o600)
+}
+
+// hint says what to try; program is as the user called it.
+func (r demoReady) hint(program string) string {
+	if len(r.Sidecars) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("to add the spare cache server: RINGSIDE_TOKEN=$(cat %s) ringside cache add %s %s --admin %s --wait\n",
-		filepath.Join(dir, "token"), r.Spares[0].Name, r.Spares[0].Addr, r.Sidecars[0].Admin)
+	hint := fmt.Sprintf("to load it: %s loadtest --demo %s --warm\n", program, r.file())
+	if len(r.Spares) == 0 {
+		return hint
+	}
+	return hint + fmt.Sprintf("to add the spare cache server: RINGSIDE_TOKEN=$(cat %s) %s cache add %s %s --admin %s --wait\n",
+		filepath.Join(r.Dir, "token"), program, r.Spares[0].Name, r.Spares[0].Addr, r.Sidecars[0].Admin)
 }
 
 // line is the same for people.

@@ -16,10 +16,10 @@ import (
 )
 
 type loadtestCmd struct {
-	Demo     string   `placeholder:"FILE" help:"What ringside demo --json has printed: load its sidecars. - reads standard input."`
+	Demo     string   `placeholder:"FILE" help:"demo.json of the demo's folder, or what ringside demo --json has printed: load its sidecars. - reads standard input."`
 	Addr     []string `placeholder:"HOST:PORT,..." help:"Load these Redis addresses of sidecars instead."`
 	Admin    []string `placeholder:"HOST:PORT,..." help:"Their admin addresses, for hit ratio, shard reads and events."`
-	Token    string   `placeholder:"TOKEN" help:"Token of the sidecars, for events; better given as RINGSIDE_TOKEN. With --demo, the demo's."`
+	Token    string   `placeholder:"TOKEN" help:"Token of the sidecars, for events, and from another machine for their metrics; better given as RINGSIDE_TOKEN. With --demo, the demo's."`
 	Password string   `placeholder:"PASSWORD" help:"Redis password of the sidecars; better given as RINGSIDE_PASSWORD."`
 
 	Rate        *float64       `placeholder:"N" help:"Requests a second, sent when they are due whatever becomes of those before (default: 2000)."`
@@ -61,15 +61,15 @@ read: exit 1 if one is older than a value whose write had been acknowledged befo
 The known exercise shows what adding a cache server costs a client that routes by modulo, beside ringside: hit ratio and reads of
 the database over time, in one report.
 
-Events of a scenario: the commands cache, shard and move with their arguments (the demo's addresses are known), each carried out as with
+Events of a scenario: the commands cache, shard, move and override with their arguments (the demo's addresses are known), each carried out as with
 --wait; and kill, pause and resume with the name of a process of the demo.
 
 Examples:
-  ringside demo --json > demo.json &
-  ringside loadtest --demo demo.json --rate 20000 --duration 60s --warm
-  ringside loadtest --demo demo.json --scenario events.yaml --html report.html
-  ringside loadtest --demo demo.json --exercise --html exercise.html
-  ringside loadtest --demo demo.json --compare redis,twemproxy,postgres
+  ringside demo --dir /tmp/demo &
+  ringside loadtest --demo /tmp/demo/demo.json --rate 20000 --duration 60s --warm
+  ringside loadtest --demo /tmp/demo/demo.json --scenario events.yaml --html report.html
+  ringside loadtest --demo /tmp/demo/demo.json --exercise --html exercise.html
+  ringside loadtest --demo /tmp/demo/demo.json --compare redis,twemproxy,postgres
   ringside loadtest --addr 127.0.0.1:6380 --admin 127.0.0.1:6381 --text --pattern 'test:{id}' --keys 10000 --warm`
 }
 
@@ -120,18 +120,17 @@ func given[T any](into, value *T) {
 // loaded is the cluster that is loaded.
 type loaded struct {
 	loadtest.Sidecars
-	token string
-	demo  demoReady // empty without --demo
+	demo demoReady // empty without --demo
 }
 
 func (c *loadtestCmd) cluster(env *environment) (loaded, error) {
-	l := loaded{token: c.Token}
-	l.Password = c.Password
+	var l loaded
+	l.Password, l.Token = c.Password, c.Token
 	if l.Password == "" {
 		l.Password = env.getenv("RINGSIDE_PASSWORD")
 	}
-	if l.token == "" {
-		l.token = env.getenv("RINGSIDE_TOKEN")
+	if l.Token == "" {
+		l.Token = env.getenv("RINGSIDE_TOKEN")
 	}
 	switch {
 	case c.Demo != "" && len(c.Addr)+len(c.Admin) > 0:
@@ -146,8 +145,8 @@ func (c *loadtestCmd) cluster(env *environment) (loaded, error) {
 	if l.demo, err = readDemo(c.Demo); err != nil {
 		return l, err
 	}
-	if l.token == "" {
-		l.token = l.demo.Token
+	if l.Token == "" {
+		l.Token = l.demo.Token
 	}
 	for _, s := range l.demo.Sidecars {
 		l.Redis, l.Admin, l.PIDs = append(l.Redis, s.Redis), append(l.Admin, s.Admin), append(l.PIDs, s.PID)
@@ -181,18 +180,24 @@ func readDemo(file string) (demoReady, error) {
 func (c *loadtestCmd) Run(ctx context.Context, env *environment) error {
 	plan, err := c.plan()
 	if err != nil {
-		return err
+		return misuse{err}
 	}
 	cluster, err := c.cluster(env)
 	if err != nil {
-		return err
+		return misuse{err}
 	}
 	steps, err := c.steps(cluster, plan)
 	if err != nil {
-		return err
+		return misuse{err}
 	}
 	events, err := cluster.events(steps, plan.Duration)
 	if err != nil {
+		return misuse{err}
+	}
+	if err := c.createHTML(); err != nil {
+		return misuse{err}
+	}
+	if err := cluster.Answer(ctx); err != nil {
 		return err
 	}
 	report := loadtest.NewReport(c.title(), plan)
@@ -247,10 +252,25 @@ func (c *loadtestCmd) show(env *environment, report *loadtest.Report) error {
 	if n := report.Violations(); n > 0 {
 		errs = append(errs, fmt.Errorf("%d reads returned something older than an acknowledged write, or nothing", n))
 	}
+	if unanswered := report.Unanswered(); unanswered != "" {
+		errs = append(errs, errors.New(unanswered))
+	}
 	if undone := report.Undone(); undone != "" {
 		errs = append(errs, errors.New(undone))
 	}
 	return errors.Join(errs...)
+}
+
+// createHTML finds out before the load whether the report can be written. What is there is left until it is.
+func (c *loadtestCmd) createHTML() error {
+	if c.HTML == "" {
+		return nil
+	}
+	f, err := os.OpenFile(c.HTML, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	return f.Close()
 }
 
 func (c *loadtestCmd) writeHTML(report *loadtest.Report) error {

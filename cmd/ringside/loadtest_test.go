@@ -164,10 +164,30 @@ func TestLoadtestCalledWrongly(t *testing.T) {
 		{[]string{"--demo", demo, "--scenario", events("{ at: 30s, do: cache add spare }")}, `event "cache add spare": it is due at 30s`},
 		{[]string{"--addr", "127.0.0.1:1", "--scenario", events("{ at: 1s, do: kill c1 }")}, `event "kill c1": processes are known only with --demo`},
 		{[]string{"--addr", "127.0.0.1:1", "--scenario", events("{ at: 1s, do: cache drain c1 }")}, `event "cache drain c1": it needs the admin address`},
-		{[]string{"--addr", closedPort(t)}, "ringside: no connection to 127.0.0.1:"},
+		{[]string{"--demo", demo, "--html", "/nonexistent/x.html"}, "--html: open /nonexistent/x.html"},
 	} {
 		got := ringside(t, nil, append([]string{"loadtest"}, c.args...)...)
-		if got.code != exitFailed || got.stdout != "" || !strings.HasPrefix(got.stderr, "ringside: "+c.want) || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "ringside: "+c.want) || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%q: %v", c.args, got)
+		}
+	}
+}
+
+// A target that cannot be loaded, or tells nothing, is no success.
+func TestLoadtestOfNothing(t *testing.T) {
+	dead, mute := closedPort(t), speaking(t, "")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--addr", dead}, "ringside: loading ringside: no connection to 127.0.0.1:"},
+		{[]string{"--addr", dead, "--admin", dead}, "ringside: the admin interface at " + dead + " does not tell the metrics: "},
+		{[]string{"--addr", dead, "--admin", answering(t, 401, "who?")}, "ringside: the admin interface at 127.0.0.1:"},
+		{[]string{"--addr", mute, "--rate", "10", "--duration", "1s"}, "ringside: ringside answered none of 10 requests"},
+	} {
+		got := ringside(t, nil, append([]string{"loadtest"}, c.args...)...)
+		lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
+		if got.code != exitFailed || !strings.HasPrefix(lines[len(lines)-1], c.want) {
 			t.Errorf("%q: %v", c.args, got)
 		}
 	}

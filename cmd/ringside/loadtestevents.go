@@ -98,7 +98,7 @@ func (l *loaded) command(ctx context.Context, args []string) error {
 	env := &environment{
 		getenv: func(name string) string {
 			if name == "RINGSIDE_TOKEN" {
-				return l.token
+				return l.Token
 			}
 			return ""
 		},

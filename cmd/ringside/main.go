@@ -77,10 +77,18 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 			_ = json.NewEncoder(stdout).Encode(map[string]string{"error": err.Error()}) // as the sidecars say it; stderr has it too
 		}
 		report(stderr, err)
+		if _, wrongly := errors.AsType[misuse](err); wrongly {
+			return exitUsage
+		}
 		return exitFailed
 	}
 	return exitDone
 }
+
+// misuse is an error of what a subcommand was given, found before anything was asked or done.
+type misuse struct{ error }
+
+func misusef(format string, args ...any) error { return misuse{fmt.Errorf(format, args...)} }
 
 // noted is a writer that knows whether anything was written.
 type noted struct {

@@ -34,10 +34,10 @@ type whichFlags struct {
 
 func (w whichFlags) check() error {
 	if (w.Vnodes == "") != (w.To == "") {
-		return errors.New("--vnodes and --to go together; without both, it is about what the weights ask for")
+		return misusef("--vnodes and --to go together; without both, it is about what the weights ask for")
 	}
 	if w.By == "load" && w.To != "" {
-		return errors.New("--by load is about what the weights ask for; --vnodes and --to do not go with it")
+		return misusef("--by load is about what the weights ask for; --vnodes and --to do not go with it")
 	}
 	return nil
 }
@@ -457,7 +457,7 @@ func (c *moveVerifyCmd) Run(ctx context.Context, env *environment) error {
 		err = writeTables(env.stdout, found, faults)
 	}
 	if err == nil && len(v.Faults) > 0 {
-		err = fmt.Errorf("the shards are not as the shard map says (faults: %d)", len(v.Faults))
+		err = fmt.Errorf("the shards are not as the shard map says, or could not be looked at (faults: %d)", len(v.Faults))
 	}
 	return err
 }

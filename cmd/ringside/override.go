@@ -45,7 +45,7 @@ func (c *overrideClearCmd) Run(ctx context.Context, env *environment) error {
 // override sets or, without a shard, clears one.
 func (f *changeFlags) override(ctx context.Context, env *environment, key, shard string, dry bool) error {
 	if key == "" {
-		return errors.New("SHARD_KEY is empty")
+		return misusef("SHARD_KEY is empty")
 	}
 	client, err := f.Admin.client(env)
 	if err != nil {

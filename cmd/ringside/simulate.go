@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"ringside/ring"
@@ -55,14 +56,17 @@ const (
 func (c *simulateCmd) Run(env *environment) error {
 	switch {
 	case c.Servers < 1 || c.Servers > maxSimulated:
-		return fmt.Errorf("--servers is %d; allowed are 1 to %d", c.Servers, maxSimulated)
+		return misusef("--servers is %d; allowed are 1 to %d", c.Servers, maxSimulated)
 	case c.Keys < 1 || c.Keys > maxKeys:
-		return fmt.Errorf("--keys is %d; allowed are 1 to %d", c.Keys, maxKeys)
+		return misusef("--keys is %d; allowed are 1 to %d", c.Keys, maxKeys)
 	}
 	for _, w := range c.Weights {
 		if w > maxSimWeights {
-			return fmt.Errorf("--weights has %d; allowed are 0 to %d", w, maxSimWeights)
+			return misusef("--weights has %d; allowed are 0 to %d", w, maxSimWeights)
 		}
+	}
+	if len(c.Weights) > 0 && !slices.ContainsFunc(c.Weights, func(w uint32) bool { return w > 0 }) {
+		return misusef("--weights has nothing but 0: some server must own something")
 	}
 	result := simulation{Servers: c.Servers, Weights: c.Weights, Keys: c.Keys, Exercise: simulate.RunExercise()}
 	if result.Weights == nil {

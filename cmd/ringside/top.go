@@ -27,7 +27,7 @@ func (c *topCmd) Help() string {
 // Run shows views until it is told to end.
 func (c *topCmd) Run(ctx context.Context, env *environment) error {
 	if c.Every < 100*time.Millisecond || c.Every > time.Hour {
-		return fmt.Errorf("--every is %v; allowed are 100ms to 1h", c.Every)
+		return misusef("--every is %v; allowed are 100ms to 1h", c.Every)
 	}
 	client, err := c.Admin.client(env)
 	if err != nil {

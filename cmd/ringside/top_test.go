@@ -154,7 +154,7 @@ func TestTopOnce(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || got.code != exitDone || len(v.Sidecars) != 1 || v.All.Requests <= 0 { // the other one is suspect
 		t.Errorf("%v: %v", err, got)
 	}
-	if got := ringside(t, nil, "top", admin, "--every=1ms"); got.code != exitFailed || !strings.Contains(got.stderr, "--every is 1ms; allowed are 100ms to 1h") {
+	if got := ringside(t, nil, "top", admin, "--every=1ms"); got.code != exitUsage || !strings.Contains(got.stderr, "--every is 1ms; allowed are 100ms to 1h") {
 		t.Error(got)
 	}
 }
