@@ -100,8 +100,15 @@ func (b *badPath) stays(t *testing.T) {
 	}
 }
 
-// serves reads everything on the server again and again until stop, through a sidecar with a good path. No answer is wrong or refused.
+// serves reads everything on the server again and again until stop, through a sidecar with a good path. No answer is wrong or refused, but that a machine
+// with too much to do may shed one row in a hundred.
 func (b *badPath) serves(t *testing.T, s *localcluster.Sidecar, stop <-chan struct{}) (commands int, slowest time.Duration) {
+	shed := 0
+	defer func() {
+		if shed > 1+commands/300 {
+			t.Errorf("%s: %d rows of %d were shed", s.Name, shed, commands/3)
+		}
+	}()
 	w, err := open(s.Redis)
 	if err != nil {
 		t.Error(err)
@@ -121,7 +128,11 @@ func (b *badPath) serves(t *testing.T, s *localcluster.Sidecar, stop <-chan stru
 				t.Errorf("%s: %v", s.Name, err)
 				return
 			}
-			if name := "user " + strings.TrimPrefix(b.rows[i], "user:"); i > 0 && show(v[0]) != name || show(v[1]) != b.plain[i] || show(v[2]) != "OK" {
+			overloaded := strings.HasPrefix(show(v[0]), "-OVERLOADED")
+			if overloaded {
+				shed++
+			}
+			if name := "user " + strings.TrimPrefix(b.rows[i], "user:"); i > 0 && show(v[0]) != name && !overloaded || show(v[1]) != b.plain[i] || show(v[2]) != "OK" {
 				t.Errorf("%s: %s, %s, %s", s.Name, show(v[0]), show(v[1]), show(v[2]))
 			}
 			commands, slowest = commands+len(v), max(slowest, time.Since(begun))

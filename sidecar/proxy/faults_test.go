@@ -358,7 +358,10 @@ func TestTopologyChangesUnderAJoin(t *testing.T) {
 }
 
 func TestWhatWaitsForAnAddressIsBounded(t *testing.T) {
-	u := &upstream{worker: &worker{server: &Server{cfg: DefaultConfig()}}, dialing: true, early: make([]byte, maxUnsent)}
+	w := newWorkerForTest(t)
+	cfg := DefaultConfig()
+	w.server.current.Store(&cfg)
+	u := &upstream{worker: w, dialing: true, early: make([]byte, maxUnsent)}
 	if err := u.room(); err != nil {
 		t.Error(err)
 	}
