@@ -229,6 +229,19 @@ caches:
 			"5:43: caches[1].weight must be a whole number, not a number with a fraction",
 			"6:38: caches[2].weight must be from 0 to 1000000",
 		}},
+		{"one fault is one line", `
+default_cache: { username: u, password: "env:NOT_SET", tls: { cert: 7, key: k.pem } }
+caches: [{ name: c1, addr: "h:1", username: u, password: "file:/does/not/exist", weight: -1 }, { name: c2, addr: "h:2", username: u, password: "" }]
+limits: { value: 2GiB }
+`, []string{
+			"2:41: default_cache.password refers to the environment variable NOT_SET, which is not set or empty",
+			"2:69: default_cache.tls.cert must be text, and this is a number: put it in quotes",
+			"2:77: default_cache.tls.key: stat DIR/k.pem: no such file or directory",
+			"3:58: caches[0].password refers to the file /does/not/exist: no such file or directory",
+			"3:90: caches[0].weight must be from 0 to 1000000",
+			"3:131: caches[1].username needs a password beside it",
+			"4:18: limits.value must be from 1KiB to 1GiB",
+		}},
 		{"all weights 0", "caches: [{ name: c1, addr: \"h:1\", weight: 0 }]\n", []string{"1:9: caches need at least one weight above 0"}},
 		{"shards without catalog", "shards: [{ name: s1, dsn: \"postgres://h/app\" }]\n",
 			[]string{"1:9: shards need a catalog, which orders their changes: set catalog.dsn"}},

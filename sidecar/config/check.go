@@ -70,7 +70,9 @@ func (c *Config) check(d *decoder) {
 	checkRange(d, "loops", c.Loops, 0, maxLoops)
 	checkRange(d, "redis.max_clients", c.Redis.MaxClients, 1, maxClients)
 	checkRange(d, "limits.value", c.Limits.Value, kib, gib)
-	checkRange(d, "limits.request", c.Limits.Request, max(c.Limits.Value, kib), 4*gib)
+	if !d.failed["limits.value"] {
+		checkRange(d, "limits.request", c.Limits.Request, max(c.Limits.Value, kib), 4*gib)
+	}
 	checkRange(d, "limits.output", c.Limits.Output, mib, 64*gib)
 	checkRange(d, "limits.pipeline", c.Limits.Pipeline, 1, 1_000_000)
 	if idle := c.Limits.ClientIdle; idle != 0 && (idle < time.Second || idle > maxIdle) {
@@ -178,7 +180,7 @@ func (c *Config) checkCaches(d *decoder) {
 	checkTLS(d, "default_cache.tls", c.DefaultCache.TLS)
 	checkLogin(d, "default_cache", c.DefaultCache.Username, c.DefaultCache.Password)
 	names, addrs := unique{d, map[string]string{}}, unique{d, map[string]string{}}
-	total := 0
+	weighted := false
 	for i, s := range c.Caches {
 		path := fmt.Sprintf("caches[%d]", i)
 		checkName(d, path+".name", s.Name)
@@ -190,19 +192,19 @@ func (c *Config) checkCaches(d *decoder) {
 		}
 		addrs.add(path+".addr", s.Addr, false)
 		checkRange(d, path+".weight", s.Weight, 0, MaxWeight)
-		total += s.Weight
+		weighted = weighted || s.Weight > 0 || d.failed[path+".weight"]
 		if d.has(path+".tls") && !d.failed[path+".tls"] {
 			checkTLS(d, path+".tls", s.TLS)
 		}
 		checkLogin(d, path, s.Username, s.Password)
 	}
-	if len(c.Caches) > 0 && total == 0 {
+	if len(c.Caches) > 0 && !weighted {
 		d.fault("caches", "caches need at least one weight above 0")
 	}
 }
 
 func checkLogin(d *decoder, path, username string, password Secret) {
-	if d.has(path+".username") && username != "" && password == "" {
+	if d.has(path+".username") && username != "" && password == "" && !d.failed[path+".password"] {
 		d.fault(path+".username", "%s.username needs a password beside it", path)
 	}
 }
@@ -211,7 +213,7 @@ func checkTLS(d *decoder, path string, t *TLS) {
 	if t == nil {
 		return
 	}
-	if (t.Cert == "") != (t.Key == "") {
+	if (t.Cert == "") != (t.Key == "") && !d.failed[path+".cert"] && !d.failed[path+".key"] {
 		d.fault(path, "%s needs both cert and key, or neither", path)
 	}
 	for _, file := range []struct{ key, path string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}} {
@@ -229,7 +231,7 @@ func (c *Config) checkShards(d *decoder) {
 		d.fault("shards", "shards need a catalog, which orders their changes: set catalog.dsn")
 	}
 	names, dsns := unique{d, map[string]string{}}, unique{d, map[string]string{}}
-	total := 0
+	weighted := false
 	for i, s := range c.Shards {
 		path := fmt.Sprintf("shards[%d]", i)
 		checkName(d, path+".name", s.Name)
@@ -237,10 +239,10 @@ func (c *Config) checkShards(d *decoder) {
 		checkConnection(d, path+".dsn", s.DSN)
 		dsns.add(path+".dsn", string(s.DSN), true)
 		checkRange(d, path+".weight", s.Weight, 0, MaxWeight)
-		total += s.Weight
+		weighted = weighted || s.Weight > 0 || d.failed[path+".weight"]
 		checkRange(d, path+".max_connections", s.MaxConnections, 1, MaxConnections)
 	}
-	if len(c.Shards) > 0 && total == 0 {
+	if len(c.Shards) > 0 && !weighted {
 		d.fault("shards", "shards need at least one weight above 0")
 	}
 }

@@ -158,7 +158,7 @@ type Limits struct {
 	UpstreamRequests   int           `yaml:"upstream_requests"`   // requests waiting for one connection to a cache server; default 65536
 	PrivateConnections int           `yaml:"private_connections"` // clients with a connection of their own to a cache server; default 1024
 	SweepTimeout       time.Duration `yaml:"sweep_timeout"`       // how long a command that goes through all keys may take; default 1m
-	CacheDownAfter     time.Duration `yaml:"cache_down_after"`    // how long a cache server may give no answer before this sidecar votes against it; default 800ms
+	CacheDownAfter     time.Duration `yaml:"cache_down_after"`    // how long a cache server may give no answer before this sidecar votes against it; default 1.5s
 	SlowFrom           time.Duration `yaml:"slow_from"`           // how long a request takes that SLOWLOG and LATENCY show; default 10ms
 }
 
