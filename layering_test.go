@@ -51,7 +51,7 @@ func floors() map[string]place {
 		"shard/mover":      {2, []string{"ring", "shard", "shard/keyspace", "shard/catalog", "shard/origin", "shard/cdc"}, "a move concerns shards only"},
 		"sidecar/proxy":    {2, []string{"ring", "resp", "shard", "shard/keyspace", "internal/evloop", "internal/failpoint", "internal/heat", "sidecar/topology", "cache"}, narrow},
 		"sidecar/handover": {2, []string{"ring", "sidecar/topology", "cache"}, "it carries plain keys between cache servers and knows no client, no row and no shard"},
-		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology"}, narrow},
+		"sidecar/admin":    {2, []string{"ring", "shard", "shard/keyspace", "sidecar/topology", "sidecar/config"}, narrow + "; the rules for names and weights are the configuration's"},
 		"sidecar":          {3, serving, "it composes what serves, and starts no server of others"},
 		"cmd/ringside":     {4, append([]string{"sidecar", "loadtest", "loadtest/page", "internal/localcluster", "ring/simulate"}, serving...), "nothing imports a program"},
 		"loadtest":         {4, []string{"ring", "resp", "internal/childproc", "internal/realredis", "internal/twemproxy", "loadtest/gauge"}, "it looks from outside: it must be able to test another build, and must not share our mistakes"},

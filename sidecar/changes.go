@@ -74,8 +74,8 @@ func (c *changes) plan(want admin.Change) (change, error) {
 			return nil, bad(fmt.Errorf("addr %w", err))
 		}
 	}
-	if want.Weight < 0 || want.Weight > config.MaxWeight {
-		return nil, bad(fmt.Errorf("weight is %d: it must be from 0 to %d", want.Weight, config.MaxWeight))
+	if err := config.CheckWeight(want.Weight); err != nil {
+		return nil, bad(fmt.Errorf("weight %w", err))
 	}
 	switch want.Verb {
 	case admin.AddCache:

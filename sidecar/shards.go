@@ -319,8 +319,8 @@ func (x *shards) verify(ctx context.Context) (admin.MoveVerification, error) {
 }
 
 func (x *shards) weigh(ctx context.Context, name string, weight int64) (admin.Changed, error) {
-	if weight < 0 || weight > config.MaxWeight {
-		return admin.Changed{}, &admin.BadChangeError{Reason: fmt.Sprintf("weight is %d: it must be from 0 to %d", weight, config.MaxWeight)}
+	if err := config.CheckWeight(weight); err != nil {
+		return admin.Changed{}, &admin.BadChangeError{Reason: fmt.Sprintf("weight %v", err)}
 	}
 	return x.change(ctx, name, func(t *topology.Topology) (*topology.Topology, error) {
 		return topology.WeighShard(t, name, uint32(weight))
@@ -378,11 +378,12 @@ func (x *shards) add(ctx context.Context, s admin.NewShard) (admin.Changed, erro
 	if err := config.CheckDSN(s.DSN); err != nil {
 		return bad("dsn %v", err)
 	}
+	if err := config.CheckWeight(s.Weight); err != nil {
+		return bad("weight %v", err)
+	}
 	switch {
 	case config.DSN(s.DSN).HasPassword():
 		return bad("dsn carries a password, which must not travel: give each sidecar the whole dsn under shards: in its configuration, and leave the password out here")
-	case s.Weight < 0 || s.Weight > config.MaxWeight:
-		return bad("weight is %d: it must be from 0 to %d", s.Weight, config.MaxWeight)
 	case s.MaxConnections < 1 || s.MaxConnections > config.MaxConnections:
 		return bad("max_connections is %d: it must be from 1 to %d", s.MaxConnections, config.MaxConnections)
 	}

@@ -22,6 +22,6 @@
 // changed, and draws the owners of the vnodes from /ring as JSON, and the last quarter of an hour from /history. Nothing is loaded from elsewhere.
 // Whoever looks costs little: what is dear (placements of previews, moves in the catalog, the owners) is made once for all who look.
 //
-// It imports ring, shard/keyspace and sidecar/topology. It must not import membership or what speaks to PostgreSQL or Redis: it is
+// It imports ring, shard/keyspace, sidecar/topology, and the rules for names and weights from sidecar/config. It must not import membership or what speaks to PostgreSQL or Redis: it is
 // given functions, so that the page can be tested, and looked at, without any of them.
 package admin

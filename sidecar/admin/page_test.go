@@ -130,9 +130,11 @@ func TestHostileTexts(t *testing.T) {
 	s.deps.HotKeys = func(int) HotKeys {
 		return HotKeys{Keys: []HotKey{{Key: evil + "\x00\xff", Cache: evil}}, ShardKeys: []HotShardKey{{ShardKey: evil, Shard: evil}}}
 	}
-	body, _ := pageOfServer(t, s, "/ring?key=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&weight=2&add=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
-	contains(t, body, "would move", "alert(1)&lt;/script&gt; <span class=\"dim\">(new)</span>", `\x00\xff&#34;</code>`)
-	if strings.Contains(body, "ringside cache add") {
+	body, _ := pageOfServer(t, s, "/ring?add=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+	contains(t, body, `<p class="bad">name is &#34;\&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#34;: a name is 1 to 63`)
+	body, _ = pageOfServer(t, s, "/ring?key=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&weight=2&weigh=c%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
+	contains(t, body, "would move", "alert(1)&lt;/script&gt;</th><td class=\"n\">1 → 2</td>", `\x00\xff&#34;</code>`)
+	if strings.Contains(body, "ringside cache weight") {
 		t.Error("a command is offered that a shell would take apart")
 	}
 	if n := strings.Count(body, "<script>"); n != 1 {

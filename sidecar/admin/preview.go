@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ringside/ring"
+	"ringside/sidecar/config"
 	"ringside/sidecar/topology"
 )
 
@@ -92,6 +93,11 @@ func readProposal(query url.Values) (p topology.Proposal, asked bool, err error)
 	if p.Name == "" {
 		return p, true, errors.New("the name is empty: " + previewExamples)
 	}
+	if p.Verb == topology.ProposeAdd { // any other server is there, or unknown
+		if err := config.CheckName(p.Name); err != nil {
+			return p, true, fmt.Errorf("name %w", err)
+		}
+	}
 	if fleet := query.Get("fleet"); fleet != "" {
 		p.Fleet = topology.Fleet(fleet)
 	}
@@ -104,9 +110,12 @@ func readProposal(query url.Values) (p topology.Proposal, asked bool, err error)
 	case text == "" && p.Verb == topology.ProposeWeigh:
 		return p, true, errors.New("weight is missing: " + previewExamples)
 	case text != "":
-		n, err := strconv.ParseUint(text, 10, 32)
+		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return p, true, fmt.Errorf("weight is %q: it must be a number, 0 or more", text)
+			return p, true, fmt.Errorf("weight is %q: it must be a whole number from 0 to %d", text, config.MaxWeight)
+		}
+		if err := config.CheckWeight(n); err != nil {
+			return p, true, fmt.Errorf("weight %w", err)
 		}
 		weight := uint32(n)
 		p.Weight = &weight

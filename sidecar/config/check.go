@@ -30,6 +30,14 @@ func CheckName(name string) error {
 	return nil
 }
 
+// CheckWeight says what is wrong with the weight of a server that does not come from a file.
+func CheckWeight(weight int64) error {
+	if weight < 0 || weight > MaxWeight {
+		return fmt.Errorf("is %d: it must be from 0 to %d", weight, MaxWeight)
+	}
+	return nil
+}
+
 // CheckAddr says what is wrong with the address of a server that does not come from a file.
 func CheckAddr(addr string) error { return checkAddr(addr) }
 
