@@ -1,6 +1,6 @@
 # The sidecar as an image: one static binary, no shell, not root.
 #
-#   docker build --build-arg VERSION=$(git describe --tags --always) -t ringside .
+#   docker build --build-arg VERSION=$(git describe --tags --always) --build-arg REVISION=$(git rev-parse --short=12 HEAD) -t ringside .
 #
 # Mount the configuration at /etc/ringside/ringside.yaml, and a volume at /var/lib/ringside so that the last topology survives
 # the container. In a pod it shares the network of the application's container: both meet on 127.0.0.1.
@@ -10,8 +10,8 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=unknown
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.released=${VERSION}" -o /out/ringside ./cmd/ringside \
+ARG VERSION=unknown REVISION
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.released=${VERSION} -X main.revision=${REVISION}" -o /out/ringside ./cmd/ringside \
  && mkdir -p /out/state
 
 FROM gcr.io/distroless/static-debian12:nonroot

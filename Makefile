@@ -2,6 +2,7 @@
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+REVISION    ?= $(shell git describe --always --abbrev=12 --exclude='*' --dirty=+ 2>/dev/null)
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS   ?=
 TIMEOUT     ?= 12m
@@ -17,7 +18,7 @@ ARGS        ?=
 .PHONY: build demo test vet lint fmt-check bench proof fuzz clean
 
 build: ## bin/ringside, one static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.released=$(VERSION)' -o bin/ringside ./cmd/ringside
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.released=$(VERSION) -X main.revision=$(REVISION)' -o bin/ringside ./cmd/ringside
 
 demo: ## everything for real on 127.0.0.1, until interrupted; ARGS='--caches 5' and so on
 	@scripts/setup

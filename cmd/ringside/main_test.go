@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -210,6 +212,26 @@ func TestVersion(t *testing.T) {
 	var v version
 	if got := ringside(t, nil, "version", "--json"); json.Unmarshal([]byte(got.stdout), &v) != nil || v != buildVersion() {
 		t.Errorf("got %v", got)
+	}
+	noted := &debug.BuildInfo{Main: debug.Module{Version: "v0.9.0"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"}, {Key: "vcs.modified", Value: "true"}}}
+	for _, test := range []struct {
+		info               *debug.BuildInfo
+		released, revision string
+		want               string
+	}{
+		{&debug.BuildInfo{}, "", "", "devel "},
+		{noted, "", "", "v0.9.0 0123456789ab+"},
+		{noted, "v1", "fedcba987654", "v1 fedcba987654"},
+		{&debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "v1-3-gfedcba9", "fedcba987654+", "v1-3-gfedcba9 fedcba987654+"},
+	} {
+		if v := versionOf(test.info, test.released, test.revision); v.Version+" "+v.Revision != test.want {
+			t.Errorf("got %+v, want %s", v, test.want)
+		}
+	}
+	build := exec.Command("make", "-n", "-C", "../..", "build", "VERSION=v1", "REVISION=fedcba987654+")
+	if out, err := build.CombinedOutput(); err != nil || !strings.Contains(string(out), "-X main.released=v1 -X main.revision=fedcba987654+'") {
+		t.Errorf("make build: %v %s", err, out)
 	}
 	if got := (version{"v1.2.3", "abc+", "go1.26", "linux/amd64"}).String(); got != "ringside v1.2.3 (abc+, go1.26, linux/amd64)" {
 		t.Errorf("got %s", got)

@@ -19,16 +19,21 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// released is set by the linker to the name of the release, or of the commit that was built.
-var released string
+// The linker sets these: to the name of the release, or of the commit that was built, and to its revision, as it is in version. Where it does not, as with a
+// plain go build, what the Go toolchain has noted counts; but some machines tell it to note nothing (-buildvcs=false), and it does not know worktrees.
+var released, revision string
 
 // buildVersion reads what the linker and the Go toolchain have put into the program.
 func buildVersion() version {
-	v := version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return v
+		info = &debug.BuildInfo{}
 	}
+	return versionOf(info, released, revision)
+}
+
+func versionOf(info *debug.BuildInfo, released, revision string) version {
+	v := version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info.Main.Version != "" && info.Main.Version != "(devel)" {
 		v.Version = info.Main.Version
 	}
@@ -46,6 +51,9 @@ func buildVersion() version {
 	}
 	if v.Revision != "" {
 		v.Revision += changed
+	}
+	if revision != "" {
+		v.Revision = revision
 	}
 	return v
 }
