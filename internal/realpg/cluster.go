@@ -14,8 +14,8 @@ import (
 	"ringside/internal/childproc"
 )
 
-// initdbLimit bounds the creation of a data directory, which takes a second on a quiet machine.
-const initdbLimit = 2 * time.Minute
+// createLimit bounds the creation of a data directory, which takes a second on a quiet machine.
+const createLimit = 2 * time.Minute
 
 // prepare makes sure that dir holds a data directory (R2). durable asks for it to be on the disk, not just in the system's cache.
 func prepare(ctx context.Context, bin, dir string, a account, durable bool) error {
@@ -58,19 +58,22 @@ func initdb(ctx context.Context, bin, dir string, a account, durable bool) error
 	if !durable {
 		args = append(args, "--no-sync")
 	}
-	proc, err := childproc.Start(childproc.Options{
-		Path: filepath.Join(bin, "initdb"), Args: args, Dir: dir, Env: environment(), Credential: a.credential,
-	})
+	return a.run(ctx, filepath.Join(bin, "initdb"), dir, args...)
+}
+
+// run runs one of the server's programs to its end, in dir, as the account.
+func (a account) run(ctx context.Context, program, dir string, args ...string) error {
+	proc, err := childproc.Start(childproc.Options{Path: program, Args: args, Dir: dir, Env: environment(), Credential: a.credential})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, initdbLimit)
+	ctx, cancel := context.WithTimeout(ctx, createLimit)
 	defer cancel()
 	select {
 	case <-proc.Done():
 		return proc.Err()
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("initdb: %w", context.Cause(ctx)), proc.Stop(syscall.SIGINT, stopGrace))
+		return errors.Join(fmt.Errorf("%s: %w", filepath.Base(program), context.Cause(ctx)), proc.Stop(syscall.SIGINT, stopGrace))
 	}
 }
 

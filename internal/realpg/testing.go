@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"sync"
 )
 
@@ -89,6 +90,36 @@ func Alone(t TB, settings map[string]string) *Server {
 		}
 	})
 	return s
+}
+
+// Standby starts a standby that streams from s, for one test, and stops it at the end of that test. Until it is promoted (pg_promote) it answers reads only.
+func (s *Server) Standby(t TB) *Server {
+	t.Helper()
+	standby := &Server{bin: s.bin, account: s.account, settings: s.settings}
+	t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			t.Errorf("stop the standby: %v", err)
+		}
+	})
+	beside, err := filepath.EvalSymlinks(filepath.Join(s.bin, "postgres")) // in PATH may be a link to it alone
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	if standby.root, err = s.account.temp(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	standby.dir = filepath.Join(standby.root, "data")
+	if err = s.account.own(standby.root); err == nil {
+		err = s.account.run(context.Background(), filepath.Join(filepath.Dir(beside), "pg_basebackup"), standby.root,
+			"--pgdata", standby.dir, "--dbname", s.AdminDSN(), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
+	}
+	if err == nil {
+		err = standby.startOnSomePort(context.Background(), 0)
+	}
+	if err != nil {
+		t.Fatalf("a standby: %v", err)
+	}
+	return standby
 }
 
 // testSettings give up what only a crash of the machine could lose. synchronous_commit stays on: a commit that was

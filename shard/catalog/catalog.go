@@ -110,10 +110,8 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	if cc.ConnectTimeout <= 0 || cc.ConnectTimeout > connectTimeout {
 		cc.ConnectTimeout = connectTimeout
 	}
-	if cc.ValidateConnect == nil {
-		// A standby would answer with an old topology and take no change.
-		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	// A standby would answer with an old topology and take no change, whatever the DSN's target_session_attrs says.
+	cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	if cc.RuntimeParams["application_name"] == "" {
 		cc.RuntimeParams["application_name"] = "ringside catalog"
 	}

@@ -32,9 +32,7 @@ func openSite(ctx context.Context, s Shard, cfg Config) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cc.ValidateConnect == nil {
-		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // whatever the DSN's target_session_attrs says
 	ours := map[string]string{
 		"statement_timeout": milliseconds(cfg.CallTimeout), "lock_timeout": milliseconds(cfg.CallTimeout / 2),
 		// A standby that is to be waited for and does not answer must not hold up the heartbeat.

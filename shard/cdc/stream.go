@@ -36,9 +36,7 @@ func openStream(ctx context.Context, s Shard, cfg Config) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cc.ValidateConnect == nil {
-		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // whatever the DSN's target_session_attrs says
 	ours := map[string]string{
 		"replication": "database", "client_encoding": "UTF8", "application_name": "ringside changes",
 		// No statement_timeout: the making of a slot is bounded by lock_timeout alone.

@@ -55,9 +55,7 @@ func dial(ctx context.Context, name string, dsn func(string) (string, bool)) (*p
 		return nil, fmt.Errorf("shard %s: its dsn is not a PostgreSQL connection string", name)
 	}
 	cfg.ConnectTimeout = connectTimeout
-	if cfg.ValidateConnect == nil {
-		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // whatever the DSN's target_session_attrs says
 	for name, value := range map[string]string{
 		"application_name": "ringside mover", "timezone": "UTC", "datestyle": "ISO, YMD", "intervalstyle": "postgres", "extra_float_digits": "1",
 		"bytea_output": "hex", "statement_timeout": milliseconds(stepTimeout), "idle_in_transaction_session_timeout": milliseconds(stepTimeout),

@@ -71,20 +71,47 @@ func TestAShardGoesDownAndComesBack(t *testing.T) {
 	}
 }
 
-// A restart that nobody noticed costs a read nothing.
-func TestALoadSurvivesConnectionsThatDiedInThePool(t *testing.T) {
+// A restart that nobody noticed costs a caller nothing.
+func TestCallsSurviveConnectionsThatDiedInThePool(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{}, usersTable, `insert into users values (1, 'a')`)
 	ks := users(t)
 	keys := []keyspace.Key{key(t, ks, "user:1")}
-	for range 5 {
+	die := func() {
+		f.exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'ringside' and datname = current_database()`)
+	}
+	called := 0
+	write := func(before func() error) error {
+		op := keyspace.Op{Kind: keyspace.Increment, Key: keys[0], Column: "visits", Delta: 1}
+		_, err := f.Write(t.Context(), "s1", at, op, func() (bool, error) { called++; return false, before() })
+		return err
+	}
+	for i := range 5 {
 		if _, _, err := f.Load(t.Context(), "s1", ks, keys); err != nil {
 			t.Fatal(err)
 		}
-		f.exec(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'ringside' and datname = current_database()`)
+		die()
 		if _, _, err := f.Load(t.Context(), "s1", ks, keys); err != nil {
 			t.Errorf("after its session was ended: %v", err)
 		}
+		die()
+		if err := write(func() error { return nil }); err != nil || called != i+1 {
+			t.Errorf("a write after its session was ended: %v, beforeCommit called %d times", err, called)
+		}
+	}
+	// Guards P4: once its statement was carried out, a write is never made again.
+	called = 0
+	if err := write(func() error { die(); return nil }); !isDown(err) || called != 1 {
+		t.Errorf("its session ended before COMMIT: %v, beforeCommit called %d times", err, called)
+	}
+	f.exec(`create sequence once`)
+	f.exec(`create function once() returns trigger language plpgsql as $$ begin if nextval('once') = 1 then raise 'no' using errcode = '0A000'; end if; return null; end $$`)
+	f.exec(`create constraint trigger once after update on users deferrable initially deferred for each row execute function once()`)
+	if err := write(func() error { return nil }); err == nil || called != 2 {
+		t.Errorf("refused by COMMIT: %v, beforeCommit called %d times", err, called)
+	}
+	if got := f.text(`select visits::text from users`); got != "5" {
+		t.Errorf("%s writes were made", got)
 	}
 }
 

@@ -155,8 +155,11 @@ type reaction struct {
 
 // react decides. An answer of the server that concerns one statement asks for nothing.
 func react(err error) reaction {
-	if err == nil || errors.Is(err, puddle.ErrClosedPool) {
+	switch {
+	case err == nil, errors.Is(err, puddle.ErrClosedPool):
 		return reaction{}
+	case errors.Is(err, errReadOnly):
+		return reaction{reset: true, ask: true}
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {

@@ -74,6 +74,7 @@ func TestReact(t *testing.T) {
 		"slow statement": {pgError(codeQueryCanceled, "ERROR"), reaction{}},
 		"too many":       {pgError(codeTooManyConnections, "FATAL"), reaction{}},
 		"standby now":    {pgError(codeReadOnly, "ERROR"), reaction{reset: true, ask: true}},
+		"met a standby":  {&shard.DownError{Shard: "s1", Err: errReadOnly}, reaction{reset: true, ask: true}},
 		"shutting down":  {pgError("57P01", "FATAL"), reaction{reset: true, ask: true}},
 		"crash":          {pgError("57P02", "FATAL"), reaction{reset: true, ask: true}},
 		"starting":       {pgError("57P03", "FATAL"), reaction{reset: true, ask: true}},

@@ -21,7 +21,7 @@ type Row struct {
 }
 
 // Load reads the rows of keys, all of one keyspace and believed to be on the named shard, in one statement: the shard's view, the
-// ownership of each vnode and the rows are of one snapshot, which is younger than the call. Calls that wait for the shard at the same time share a statement.
+// ownership of each vnode and the rows are of one snapshot of the primary, which is younger than the call. Calls that wait for the shard at the same time share a statement.
 // The answer has one Row for each key, in the order of keys.
 //
 // A cancelled ctx ends the wait only. Errors: shard.ErrOverloaded, *shard.DownError, ctx's own.
@@ -94,7 +94,7 @@ func (p *pool) loadOnce(ctx context.Context, c class, ks *keyspace.Keyspace, key
 		return first
 	})
 	if lostOnce(first) {
-		// The connection had died in the pool, which is empty now. Reading twice is harmless. The wait for a session was over before.
+		// The connection had died in the pool, or led to a standby by now; the pool is empty. Reading twice is harmless. The wait for a session was over before.
 		err = p.run(context.WithoutCancel(ctx), c, p.cfg.LoadTimeout+Grace, once)
 	}
 	if err != nil {
@@ -113,12 +113,16 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 	var view shard.View
 	var epoch, previous *int64
 	var phase *int16
+	var standby bool
 	var place int64
 	var state *string
 	var overrides *bool
 	var body []byte
 	n := 0
-	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &withholds, &place, &state, &overrides, &body}, func() error {
+	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &standby, &withholds, &place, &state, &overrides, &body}, func() error {
+		if standby {
+			return &shard.DownError{Shard: p.name, Err: errReadOnly}
+		}
 		if epoch == nil || phase == nil || previous == nil {
 			return &shard.DownError{Shard: p.name, Err: errNotSetUp}
 		}
@@ -180,7 +184,7 @@ func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key, keyed bool) (
 	if err != nil {
 		return "", nil, err
 	}
-	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), 1::bigint, ` + owned + `, row_to_json(t.*)::text from (values (1)) as one
+	return `select v.epoch, v.phase, v.previous, pg_is_in_recovery(), exists (select from ringside.outbox), 1::bigint, ` + owned + `, row_to_json(t.*)::text from (values (1)) as one
 left join ringside.view v on v.shard = $1
 left join ringside.ownership o on o.vnode = $2` + home + `
 left join ` + quoteTable(ks.Table) + ` t on ` + match, args, nil
@@ -217,7 +221,7 @@ func loadMany(name string, ks *keyspace.Keyspace, keys []keyspace.Key, keyed boo
 		}
 		fmt.Fprintf(&match, "t.%s = k.f%d%s", quote(field.Name), i, cast)
 	}
-	return `select v.epoch, v.phase, v.previous, exists (select from ringside.outbox), k.place, ` + owned + `, row_to_json(t.*)::text
+	return `select v.epoch, v.phase, v.previous, pg_is_in_recovery(), exists (select from ringside.outbox), k.place, ` + owned + `, row_to_json(t.*)::text
 from unnest($2::int[]` + arrays.String() + `) with ordinality as k(vnode` + names.String() + `, place)
 left join ringside.view v on v.shard = $1
 left join ringside.ownership o on o.vnode = k.vnode` + home + `

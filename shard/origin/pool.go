@@ -90,10 +90,8 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 	if cc.ConnectTimeout <= 0 || cc.ConnectTimeout > cfg.ConnectTimeout {
 		cc.ConnectTimeout = cfg.ConnectTimeout
 	}
-	if cc.ValidateConnect == nil {
-		// A standby would answer with an old view and old rows.
-		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	// A standby would answer with an old view and old rows, whatever the DSN's target_session_attrs says.
+	cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	if cc.RuntimeParams["application_name"] == "" {
 		cc.RuntimeParams["application_name"] = cfg.ApplicationName
 	}
@@ -396,15 +394,15 @@ func (p *pool) stats(now time.Time) PoolStats {
 // poolTimings are the pool's own children of the histograms.
 type poolTimings struct{ load, write, poll, batch prometheus.Observer }
 
-// lostOnce reports whether a read that failed with err deserves its one repetition: the connection had died in the pool, or a statement
-// prepared earlier no longer exists.
+// lostOnce reports whether a call that failed with err, having changed nothing, deserves its one repetition over another session: the connection had died
+// in the pool, led to a server that is a standby by now, or had lost the statements that were prepared on it.
 func lostOnce(err error) bool {
 	switch code(err) {
-	case codeFeature, codeNoStatement:
+	case codeFeature, codeNoStatement, codeReadOnly:
 		return true
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
 	}
-	return isLost(err)
+	return errors.Is(err, errReadOnly) || isLost(err)
 }

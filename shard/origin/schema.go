@@ -278,8 +278,9 @@ func (p *pool) topology(ctx context.Context, conn *pgx.Conn) (shard.View, outbox
 	var v viewRow
 	var box outboxRow
 	var topology []byte
-	err := conn.QueryRow(ctx, `select shard, epoch, phase, previous, topology, o.n, o.oldest, o.vnodes from ringside.view, `+outboxSQL).
-		Scan(&name, &v.epoch, &v.phase, &v.previous, &topology, &box.rows, &box.oldest, &box.vnodes)
+	var standby bool
+	err := conn.QueryRow(ctx, `select shard, epoch, phase, previous, topology, pg_is_in_recovery(), o.n, o.oldest, o.vnodes from ringside.view, `+outboxSQL).
+		Scan(&name, &v.epoch, &v.phase, &v.previous, &topology, &standby, &box.rows, &box.oldest, &box.vnodes)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), code(err) == codeUndefinedTable, code(err) == codeUndefinedSchema:
 		return shard.View{}, box, nil, &shard.DownError{Shard: p.name, Err: errNotSetUp}
@@ -287,6 +288,8 @@ func (p *pool) topology(ctx context.Context, conn *pgx.Conn) (shard.View, outbox
 		return shard.View{}, box, nil, err
 	case name != p.name:
 		return shard.View{}, box, nil, &WrongShardError{Shard: p.name, Holds: name}
+	case standby:
+		return shard.View{}, box, nil, &shard.DownError{Shard: p.name, Err: errReadOnly}
 	}
 	return v.view(), box, topology, nil
 }

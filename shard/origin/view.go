@@ -177,6 +177,8 @@ func (p *pool) judge(err error) {
 			p.markUp() // it was reached, and would not let us in
 		}
 		p.markWrong(err)
+	case errors.Is(err, errReadOnly):
+		p.markDown(err)
 	case isConnectFailure(err):
 		p.markDown(&shard.DownError{Shard: p.name, Err: err})
 	default:
@@ -201,7 +203,7 @@ func (q *poller) ask(ctx context.Context, asked time.Time) error {
 		q.drop()
 		p.regrow()
 		if p.held() > 0 {
-			return q.askShared(ctx, asked)
+			return q.askShared(ctx)
 		}
 	}
 	start := time.Now()
@@ -211,16 +213,29 @@ func (q *poller) ask(ctx context.Context, asked time.Time) error {
 			since(p.timings.poll, start)
 			return err
 		}
-		q.drop()
-		asked = time.Now()
+		q.abandon(err)
 	}
+	err := q.askAnew(ctx)
+	if errors.Is(err, errReadOnly) && q.own != nil {
+		q.abandon(err) // it was not new, but had been idle in the pool
+		err = q.askAnew(ctx)
+	}
+	if sharing {
+		q.drop()
+	}
+	return err
+}
+
+// askAnew takes a session for its own and asks over it, or over one that requests use too if the shard has none to spare.
+func (q *poller) askAnew(ctx context.Context) error {
+	p := q.pool
 	connecting, cancel := context.WithTimeout(patiently(ctx), 2*p.connect+firstWait+minAnswer)
 	defer cancel()
 	conn, err := p.db.Acquire(connecting)
 	if isNoSeat(err) {
 		p.unseated()
 		if p.held() > 0 {
-			return q.askShared(ctx, asked)
+			return q.askShared(ctx)
 		}
 	}
 	if err != nil {
@@ -228,27 +243,41 @@ func (q *poller) ask(ctx context.Context, asked time.Time) error {
 	}
 	q.own = conn
 	p.pollerHolds.Store(true)
-	err = q.question(ctx, conn.Conn(), time.Now())
-	if sharing {
-		q.drop()
-	}
-	return err
+	return q.question(ctx, conn.Conn(), time.Now())
 }
 
-// askShared asks over a session that requests use too, before any that waits for it.
-func (q *poller) askShared(ctx context.Context, asked time.Time) error {
+// abandon closes its session, with all others if they are no better.
+func (q *poller) abandon(err error) {
+	if react(err).reset {
+		q.pool.db.Reset()
+	}
+	q.drop()
+}
+
+// askShared asks over a session that requests use too, before any that waits for it; once more if that one leads to a standby by now.
+func (q *poller) askShared(ctx context.Context) error {
 	p := q.pool
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.WriteTimeout+2*p.connect+minAnswer)
 	defer cancel()
-	if err := p.admission.enter(ctx, internal); err != nil {
+	once := func() error {
+		if err := p.admission.enter(ctx, internal); err != nil {
+			return err
+		}
+		conn, err := p.acquire(ctx, internal)
+		if err != nil {
+			return err
+		}
+		defer p.release(conn)
+		if err = q.question(ctx, conn.Conn(), time.Now()); errors.Is(err, errReadOnly) {
+			p.db.Reset()
+		}
 		return err
 	}
-	conn, err := p.acquire(ctx, internal)
-	if err != nil {
-		return err
+	err := once()
+	if errors.Is(err, errReadOnly) {
+		err = once()
 	}
-	defer p.release(conn)
-	return q.question(ctx, conn.Conn(), asked)
+	return err
 }
 
 func (q *poller) question(ctx context.Context, conn *pgx.Conn, asked time.Time) error {

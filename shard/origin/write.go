@@ -14,18 +14,19 @@ import (
 	"ringside/shard/keyspace"
 )
 
-// fenceSQL passes the fence and gives what follows in the transaction its own time limit. It says whether the shard withholds any rows.
-const fenceSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4, $5)`
+// fenceSQL passes the fence and gives what follows in the transaction its own time limit. It says whether this is a standby, where a write that changes nothing
+// would pass, and whether the shard withholds any rows.
+const fenceSQL = `select pg_is_in_recovery(), exists (select from ringside.outbox), set_config('statement_timeout', $1, true), ringside.fence($2, $3, $4, $5)`
 
 // unfencedSQL is fenceSQL without the fence: what comes of that is tested.
-const unfencedSQL = `select exists (select from ringside.outbox), set_config('statement_timeout', $1, true), $2::int + length($3::text) + $4::bigint + $5::int`
+const unfencedSQL = `select pg_is_in_recovery(), exists (select from ringside.outbox), set_config('statement_timeout', $1, true), $2::int + length($3::text) + $4::bigint + $5::int`
 
 // raceAttempts is how often a write that must end in a row is tried when others insert and delete that row meanwhile.
 const raceAttempts = 4
 
 // Write carries out one write in a transaction of its own that first passes the shard's fence, acting by view v (promise P4). When the
 // statement has been carried out, and nothing is visible yet, beforeCommit is called: its error rolls back and is returned as
-// it is. It may be nil, is called at most once, and must return well within WriteTimeout, since the shard ends a transaction that
+// it is. Before that, a transaction whose session turns out to be dead, or on a standby, is tried once more over another one. It may be nil, is called at most once, and must return well within WriteTimeout, since the shard ends a transaction that
 // idles longer. It may ask for the row to be remembered in the outbox, which becomes true with the write, or, with ErrOutboxFull, neither does.
 //
 // A cancelled ctx ends the wait for a connection only. Errors, nothing written: *shard.StaleViewError, shard.ErrNotOwner,
@@ -37,7 +38,16 @@ func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspac
 		return keyspace.Outcome{}, err
 	}
 	w := &write{pool: p, view: v, op: op, beforeCommit: beforeCommit}
-	err = p.run(ctx, request, f.cfg.WriteTimeout+Grace, w.run)
+	called, limit := time.Now(), f.cfg.WriteTimeout+Grace
+	var first error
+	err = p.run(ctx, request, limit, func(ctx context.Context, conn *pgx.Conn) error {
+		first = w.run(ctx, conn)
+		return first
+	})
+	// What is left is less by all that has passed, so that both attempts together keep within WriteBound.
+	if left := limit - time.Since(called); lostOnce(first) && !w.past && left > Grace {
+		err = p.run(ctx, request, left, w.run)
+	}
 	if w.refused != nil {
 		return keyspace.Outcome{}, w.refused
 	}
@@ -53,6 +63,7 @@ type write struct {
 	view         shard.View
 	op           keyspace.Op
 	beforeCommit func() (remember bool, err error)
+	past         bool // the statement was carried out, and COMMIT may have been sent: from here on nothing is repeated
 
 	outcome keyspace.Outcome
 	refused error // what beforeCommit said
@@ -69,6 +80,9 @@ func (w *write) run(ctx context.Context, conn *pgx.Conn) error {
 	err = w.attempt(ctx, conn, s)
 	switch code(err) {
 	case codeUndefinedColumn, codeUndefinedTable, codeFeature, codeNoStatement:
+		if w.past { // a deferred trigger said so at COMMIT
+			break
+		}
 		if s, err = w.statement(ctx, conn, true); err != nil {
 			return err
 		}
@@ -118,14 +132,17 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 	results := conn.SendBatch(ctx, &batch)
 	tx := results.Tx()
 	defer rollback(tx)
-	var withholds bool
+	var standby, withholds bool
 	err := func() error {
 		if _, err := results.Exec(); err != nil { // begin
 			return err
 		}
 		failpoint.At(failpoint.Begun)
-		if err := results.QueryRow().Scan(&withholds, nil, nil); err != nil { // fence
+		if err := results.QueryRow().Scan(&standby, &withholds, nil, nil); err != nil { // fence
 			return err
+		}
+		if standby {
+			return &shard.DownError{Shard: w.pool.name, Err: errReadOnly}
 		}
 		failpoint.At(failpoint.Fenced)
 		return w.read(results.QueryRow())
@@ -144,6 +161,7 @@ func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error
 			return err
 		}
 	}
+	w.past = true
 	failpoint.At(failpoint.Stated)
 	if w.beforeCommit != nil {
 		done := w.beforeCommit

@@ -17,7 +17,7 @@ func (d DSN) HasPassword() bool {
 			return strings.Contains(strings.ToLower(key), "password")
 		})
 	}
-	u, err := url.Parse(string(d))
+	u, err := parseURI(string(d))
 	if err != nil {
 		return true // it would not have passed the checks; trust nothing of it
 	}
@@ -37,7 +37,7 @@ func (d DSN) Bare() string {
 			return setting
 		}))
 	}
-	u, err := url.Parse(dsn)
+	u, err := parseURI(dsn)
 	if err != nil {
 		return "" // it would not have passed the checks; show nothing
 	}

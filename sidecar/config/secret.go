@@ -74,7 +74,7 @@ func maskURI(dsn string) string {
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		authority = rest[:end]
 	}
-	_, err := url.Parse(dsn)
+	_, err := parseURI(dsn)
 	at := strings.LastIndexByte(authority, '@')
 	if err != nil || at < 0 || strings.Count(rest, "@") > 1 {
 		at = strings.LastIndexByte(rest, '@')
@@ -87,11 +87,29 @@ func maskURI(dsn string) string {
 	return scheme + uriPassword.ReplaceAllString(rest, "${1}"+masked)
 }
 
+// parseURI takes a connection URI apart. Unlike other URIs it may list several hosts, each with its own port or none: u.Host is the whole list.
+func parseURI(dsn string) (u *url.URL, err error) {
+	begin := len(uriScheme.FindString(dsn))
+	end := len(dsn)
+	if n := strings.IndexAny(dsn[begin:], "/?#"); n >= 0 {
+		end = begin + n
+	}
+	begin += strings.LastIndexByte(dsn[begin:end], '@') + 1
+	hosts := dsn[begin:end]
+	for host := range strings.SplitSeq(hosts, ",") {
+		if u, err = url.Parse(dsn[:begin] + host + dsn[end:]); err != nil {
+			return nil, err
+		}
+	}
+	u.Host = hosts
+	return u, nil
+}
+
 // checkDSN says whether text has the form of a connection string, without quoting it. What it names is for the database driver to check.
 func checkDSN(dsn string) error {
 	const rule = "must be a PostgreSQL connection string, such as postgres://user@host:5432/database"
 	if uriScheme.MatchString(dsn) {
-		if _, err := url.Parse(dsn); err != nil {
+		if _, err := parseURI(dsn); err != nil {
 			return errors.New(rule + "; special characters in a password are written as %XX")
 		}
 		return nil
