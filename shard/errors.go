@@ -13,6 +13,8 @@ var (
 	ErrFrozen = errors.New("vnode is frozen for a cut-over")
 	// ErrOverloaded: the queue for the shard's connections is full, or waiting in it took too long. Nothing was sent.
 	ErrOverloaded = errors.New("too many requests wait for the shard")
+	// ErrLocked: a transaction of somebody else kept a row or table locked for too long, or both waited for each other. Nothing was written. Try again.
+	ErrLocked = errors.New("locked by another transaction")
 	// ErrOutcomeUnknown: the connection was lost or timed out during COMMIT; the write may or may not be on the shard.
 	ErrOutcomeUnknown = errors.New("outcome of the write is unknown")
 )

@@ -92,6 +92,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	originCfg := origin.Config{
 		ViewTTL: cfg.ViewTTL, QueueLimit: cfg.Limits.ShardQueue, QueueWait: cfg.Limits.ShardQueueWait,
 		ConnectTimeout: cfg.Limits.ShardConnectTimeout, LoadTimeout: cfg.Limits.ShardReadTimeout, WriteTimeout: cfg.Limits.ShardWriteTimeout,
+		LockTimeout: cfg.Limits.ShardLockTimeout,
 	}
 	if err := originCfg.Validate(); err != nil {
 		return nil, err

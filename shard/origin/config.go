@@ -20,6 +20,9 @@ type Config struct {
 	// WriteTimeout is the server's time limit for the statement of one write, and for the pause before its COMMIT. The caller waits
 	// for the whole transaction at most Grace longer than it. Default 3 s.
 	WriteTimeout time.Duration
+	// LockTimeout is how long a statement of a load or write may wait for one lock that somebody else's transaction holds; the time limit of the
+	// statement goes on meanwhile. Default 1 s.
+	LockTimeout time.Duration
 	// QueueLimit is how many requests may wait for a connection to one shard; one more is refused. Default 1024.
 	QueueLimit int
 	// QueueWait is how long one of them waits before it is refused. It must be below the caller's own deadline. Default 500 ms.
@@ -45,6 +48,7 @@ func (c Config) WithDefaults() Config {
 	duration(&c.ConnectTimeout, time.Second)
 	duration(&c.LoadTimeout, 2*time.Second)
 	duration(&c.WriteTimeout, 3*time.Second)
+	duration(&c.LockTimeout, time.Second)
 	duration(&c.QueueWait, 500*time.Millisecond)
 	duration(&c.AdminTimeout, 15*time.Second)
 	if c.QueueLimit == 0 {
@@ -69,6 +73,7 @@ func (c Config) Validate() error {
 	atLeast("connect_timeout", c.ConnectTimeout, 50*time.Millisecond)
 	atLeast("load_timeout", c.LoadTimeout, 50*time.Millisecond)
 	atLeast("write_timeout", c.WriteTimeout, 50*time.Millisecond)
+	atLeast("lock_timeout", c.LockTimeout, 10*time.Millisecond)
 	atLeast("queue_wait", c.QueueWait, time.Millisecond)
 	atLeast("admin_timeout", c.AdminTimeout, time.Second)
 	if c.QueueLimit < 1 {

@@ -267,8 +267,37 @@ func TestASlowStatementKeepsItsConnection(t *testing.T) {
 		}
 	}
 	f.exec(`rollback`)
-	if s := f.Pools()[0]; s.Idle != 1 || s.InUse != 0 || !s.DownSince.IsZero() {
+	if s := f.Pools()[0]; s.Idle != 1 || s.InUse != 0 || !s.DownSince.IsZero() || s.Locked != 0 {
 		t.Errorf("%+v", s)
+	}
+
+	// A wait for a lock has a limit of its own, which says what it was.
+	brief := newFleet(t, Config{LockTimeout: 50 * time.Millisecond, LoadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, AdminTimeout: time.Minute}, ShardConfig{"s1", f.dsn, 4})
+	f.exec(`begin`)
+	f.exec(`select from users where id = 1 for update`)
+	if _, err := brief.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"b"}`), nil); !errors.Is(err, shard.ErrLocked) {
+		t.Errorf("the row is locked: %v", err)
+	}
+	if rows, _, err := brief.Load(t.Context(), "s1", ks, []keyspace.Key{k}); err != nil || !rows[0].Found {
+		t.Errorf("a locked row can be read: %+v, %v", rows, err)
+	}
+	f.exec(`lock table users in access exclusive mode`)
+	f.exec(`select pg_advisory_xact_lock($1, 0)`, int32(LockSchema))
+	if _, _, err := brief.Load(t.Context(), "s1", ks, []keyspace.Key{k}); !errors.Is(err, shard.ErrLocked) {
+		t.Errorf("the table is locked: %v", err)
+	}
+	if s := brief.Pools()[0]; s.Idle != 1 || s.InUse != 0 || s.Locked != 2 {
+		t.Errorf("%+v", s)
+	}
+	// It is for requests only.
+	installed := make(chan error, 1)
+	go func() { installed <- brief.Install(context.Background(), "s1", at, nil, nil) }()
+	eventually(t, 30*time.Second, "the installation waits", func() bool {
+		return f.text(`select count(*)::text from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and clock_timestamp() > query_start + interval '200 ms'`) == "1"
+	})
+	f.exec(`rollback`)
+	if err := <-installed; err != nil {
+		t.Errorf("installing: %v", err)
 	}
 }
 

@@ -34,6 +34,8 @@ const (
 	codeFeature            = "0A000" // among others: cached plan must not change result type
 	codeNoStatement        = "26000" // prepared statement does not exist
 	codeLockNotAvailable   = "55P03"
+	codeDeadlock           = "40P01"
+	codeSerialization      = "40001"
 	codeQueryCanceled      = "57014"
 	codeOutOfRange         = "22003"
 	codeUniqueViolation    = "23505"
@@ -102,6 +104,8 @@ func translate(name string, err error) error {
 		return fmt.Errorf("shard %s: %s: %w", name, pg.Message, shard.ErrFrozen)
 	case codeTooManyConnections:
 		return fmt.Errorf("shard %s: %s: %w", name, pg.Message, shard.ErrOverloaded)
+	case codeLockNotAvailable, codeDeadlock, codeSerialization:
+		return fmt.Errorf("shard %s: %s: %w", name, pg.Message, shard.ErrLocked)
 	case codeUndefinedSchema:
 		return &shard.DownError{Shard: name, Err: errNotSetUp}
 	}
@@ -109,7 +113,7 @@ func translate(name string, err error) error {
 }
 
 func isTranslated(err error) bool {
-	for _, sentinel := range []error{shard.ErrNotOwner, shard.ErrFrozen, shard.ErrOverloaded, ErrOutboxFull} {
+	for _, sentinel := range []error{shard.ErrNotOwner, shard.ErrFrozen, shard.ErrOverloaded, shard.ErrLocked, ErrOutboxFull} {
 		if errors.Is(err, sentinel) {
 			return true
 		}

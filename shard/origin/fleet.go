@@ -258,6 +258,7 @@ type PoolStats struct {
 	Spared     uint64        // times that work which nobody waits for got a session; not in Served
 	SpareShed  uint64        // times that it was refused one
 	Refused    uint64        // sessions for which the cluster's budget had no room
+	Locked     uint64        // statements that ended because somebody else's lock was not free in time
 	DownSince  time.Time     // zero while the shard is up
 	LastError  string        // why it is down, or why it does not say its view; empty when all is well
 	LastShed   time.Time     // when a request was last refused

@@ -24,7 +24,7 @@ type Row struct {
 // ownership of each vnode and the rows are of one snapshot of the primary, which is younger than the call. Calls that wait for the shard at the same time share a statement.
 // The answer has one Row for each key, in the order of keys.
 //
-// A cancelled ctx ends the wait only. Errors: shard.ErrOverloaded, *shard.DownError, ctx's own.
+// A cancelled ctx ends the wait only. Errors: shard.ErrOverloaded, shard.ErrLocked, *shard.DownError, ctx's own.
 func (f *Fleet) Load(ctx context.Context, name string, ks *keyspace.Keyspace, keys []keyspace.Key) ([]Row, shard.View, error) {
 	p, err := f.pool(name)
 	if err != nil || len(keys) == 0 {

@@ -12,7 +12,7 @@ type metrics struct {
 	seconds *prometheus.HistogramVec
 	batch   *prometheus.HistogramVec
 
-	limit, inUse, idle, waiting, oldest, up, served, shed, spare, refused, outbox, outboxOldest *prometheus.Desc
+	limit, inUse, idle, waiting, oldest, up, served, shed, spare, refused, locked, outbox, outboxOldest *prometheus.Desc
 }
 
 func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
@@ -44,6 +44,7 @@ func newMetrics(reg prometheus.Registerer, pools func() []PoolStats) *metrics {
 	}
 	m.spare = desc("spare_total", "Work that nobody waits for, refreshes and comparisons, by whether it got a session.", "outcome")
 	m.refused = desc("sessions_refused_total", "Sessions for which the budget of the whole cluster had no room.")
+	m.locked = desc("locked_total", "Statements that ended because a lock of somebody else's transaction was not free in time.")
 	m.outbox = desc("outbox_rows", "Rows whose cached copies are still to be deleted.")
 	m.outboxOldest = desc("outbox_oldest_seconds", "How long the first of those rows has waited.")
 	reg.MustRegister(m, m.seconds, m.batch)
@@ -67,7 +68,7 @@ func (m *metrics) forget(shard string) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.limit, m.inUse, m.idle, m.waiting, m.oldest, m.up, m.served, m.shed, m.spare, m.refused, m.outbox, m.outboxOldest} {
+	for _, d := range []*prometheus.Desc{m.limit, m.inUse, m.idle, m.waiting, m.oldest, m.up, m.served, m.shed, m.spare, m.refused, m.locked, m.outbox, m.outboxOldest} {
 		ch <- d
 	}
 }
@@ -99,6 +100,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		counter(m.spare, p.Spared, "admitted")
 		counter(m.spare, p.SpareShed, "shed")
 		counter(m.refused, p.Refused)
+		counter(m.locked, p.Locked)
 	}
 }
 

@@ -54,6 +54,7 @@ type pool struct {
 	excess      atomic.Int32 // sessions that the last change of the limit left over; the next to be released are closed instead
 	pollerHolds atomic.Bool  // the poller keeps a session between its questions
 	seats       seats
+	locked      atomic.Uint64 // statements that ended because of somebody else's lock
 
 	poke chan struct{}
 	stop chan struct{} // closed when the pool is removed
@@ -96,6 +97,7 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 		cc.RuntimeParams["application_name"] = cfg.ApplicationName
 	}
 	cc.RuntimeParams["statement_timeout"] = milliseconds(cfg.LoadTimeout)
+	cc.RuntimeParams["lock_timeout"] = milliseconds(cfg.LockTimeout)
 	cc.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(cfg.WriteTimeout)
 
 	p := &pool{
@@ -239,7 +241,11 @@ func (p *pool) attempt(ctx context.Context, c class, limit time.Duration, fn fun
 		return nil
 	}
 	p.conclude(err)
-	return translate(p.name, tookLonger(p.name, limit, err))
+	err = translate(p.name, tookLonger(p.name, limit, err))
+	if errors.Is(err, shard.ErrLocked) {
+		p.locked.Add(1)
+	}
+	return err
 }
 
 // acquire takes a connection for somebody who was admitted. On error the caller has left.
@@ -378,7 +384,7 @@ func (p *pool) stats(now time.Time) PoolStats {
 	loads, oldest := p.queuedLoads(now)
 	s := PoolStats{
 		Name: p.name, Limit: int(p.limit.Load()), Budget: p.conf.MaxConnections,
-		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()), Refused: p.seats.refused.Load(),
+		InUse: a.inUse, Idle: int(p.db.Stat().IdleConns()), Refused: p.seats.refused.Load(), Locked: p.locked.Load(),
 		Waiting: a.waiting + loads, OldestWait: max(a.oldest, oldest), Served: a.served, ShedFull: a.full, ShedLate: a.late,
 		Spared: a.spared, SpareShed: a.spareShed, LastShed: a.lastShed,
 	}

@@ -131,7 +131,7 @@ func installSchema(ctx context.Context, tx pgx.Tx) error {
 func (p *pool) beginAdmin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	batch.Queue(`select set_config('statement_timeout', $1, true)`, milliseconds(p.cfg.AdminTimeout))
+	batch.Queue(`select set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)`, milliseconds(p.cfg.AdminTimeout))
 	results := conn.SendBatch(ctx, &batch)
 	tx := results.Tx()
 	if err := results.Close(); err != nil {

@@ -30,7 +30,7 @@ const raceAttempts = 4
 // idles longer. It may ask for the row to be remembered in the outbox, which becomes true with the write, or, with ErrOutboxFull, neither does.
 //
 // A cancelled ctx ends the wait for a connection only. Errors, nothing written: *shard.StaleViewError, shard.ErrNotOwner,
-// shard.ErrFrozen, shard.ErrOverloaded, *shard.BadRowError, *shard.DownError. A *shard.DownError that wraps
+// shard.ErrFrozen, shard.ErrOverloaded, shard.ErrLocked, *shard.BadRowError, *shard.DownError. A *shard.DownError that wraps
 // shard.ErrOutcomeUnknown: the connection broke during COMMIT, and the write may or may not be there.
 func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspace.Op, beforeCommit func() (remember bool, err error)) (keyspace.Outcome, error) {
 	p, err := f.pool(name)

@@ -35,7 +35,8 @@ func (c *Config) Changed(next *Config) ([]string, error) {
 
 func changeable(path string) bool {
 	switch path {
-	case "limits.shard_queue", "limits.shard_queue_wait", "limits.shard_connect_timeout", "limits.shard_read_timeout", "limits.shard_write_timeout":
+	case "limits.shard_queue", "limits.shard_queue_wait", "limits.shard_connect_timeout", "limits.shard_read_timeout", "limits.shard_write_timeout",
+		"limits.shard_lock_timeout":
 		return false
 	case "redis.max_clients", "log.level", "log.slow_requests":
 		return true

@@ -94,6 +94,7 @@ func (c *Config) check(d *decoder) {
 	// A write must be over before the mark that it leaves on the cached row expires, after 15 s.
 	checkRange(d, "limits.shard_read_timeout", c.Limits.ShardReadTimeout, 50*time.Millisecond, 4*time.Second)
 	checkRange(d, "limits.shard_write_timeout", c.Limits.ShardWriteTimeout, 50*time.Millisecond, 3*time.Second)
+	checkRange(d, "limits.shard_lock_timeout", c.Limits.ShardLockTimeout, 10*time.Millisecond, 4*time.Second)
 	checkRange(d, "limits.connect_timeout", c.Limits.ConnectTimeout, 10*time.Millisecond, time.Minute)
 	checkRange(d, "limits.reply_timeout", c.Limits.ReplyTimeout, 100*time.Millisecond, 10*time.Minute)
 	checkRange(d, "limits.upstream_requests", c.Limits.UpstreamRequests, 1, 10_000_000)

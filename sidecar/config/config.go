@@ -152,6 +152,7 @@ type Limits struct {
 	ShardConnectTimeout time.Duration `yaml:"shard_connect_timeout"` // how long connecting to a shard may take, for each host of its dsn; default 1s
 	ShardReadTimeout    time.Duration `yaml:"shard_read_timeout"`    // how long a statement that reads may take; default 2s
 	ShardWriteTimeout   time.Duration `yaml:"shard_write_timeout"`   // how long one that writes may take, its waits for locks included; default 3s
+	ShardLockTimeout    time.Duration `yaml:"shard_lock_timeout"`    // how long one of either may wait for one lock; default 1s
 
 	ConnectTimeout     time.Duration `yaml:"connect_timeout"`     // how long connecting to a cache server may take; default 500ms
 	ReplyTimeout       time.Duration `yaml:"reply_timeout"`       // how long one that owes replies may send nothing; default 3s
@@ -184,7 +185,7 @@ func Default() *Config {
 		Limits: Limits{
 			Value: 64 << 20, Request: 128 << 20, Output: 256 << 20, Pipeline: 1024, UpstreamIdle: 5 * time.Minute, RowOperations: 8192,
 			ShardQueue: 1024, ShardQueueWait: 500 * time.Millisecond,
-			ShardConnectTimeout: time.Second, ShardReadTimeout: 2 * time.Second, ShardWriteTimeout: 3 * time.Second,
+			ShardConnectTimeout: time.Second, ShardReadTimeout: 2 * time.Second, ShardWriteTimeout: 3 * time.Second, ShardLockTimeout: time.Second,
 			ConnectTimeout: 500 * time.Millisecond, ReplyTimeout: 3 * time.Second, UpstreamRequests: 1 << 16, PrivateConnections: 1024,
 			SweepTimeout: time.Minute, CacheDownAfter: 1500 * time.Millisecond, SlowFrom: 10 * time.Millisecond,
 		},

@@ -255,6 +255,7 @@ limits:
   shard_connect_timeout: 1s
   shard_read_timeout: 2s
   shard_write_timeout: 3s
+  shard_lock_timeout: 1s
   connect_timeout: 50ms
   reply_timeout: 10s
   upstream_requests: 1000

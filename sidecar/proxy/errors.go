@@ -88,7 +88,7 @@ func errorReply(err error) (code, string) {
 		return codeCacheDown, fmt.Sprintf("%s %s %v", codeCacheDown, cacheDown.Server, cacheDown.Err)
 	case errors.As(err, &shardDown):
 		return codeShardDown, fmt.Sprintf("%s %s %v", codeShardDown, shardDown.Shard, shardDown.Err)
-	case errors.Is(err, shard.ErrFrozen):
+	case errors.Is(err, shard.ErrFrozen), errors.Is(err, shard.ErrLocked):
 		return say(codeTryAgain, err)
 	case errors.As(err, &stale), errors.Is(err, shard.ErrNotOwner):
 		return say(codeTryAgain, fmt.Errorf("the ring is changing: %w", err))

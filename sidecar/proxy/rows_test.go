@@ -235,6 +235,7 @@ func TestErrorsOfRowsHaveTheirWord(t *testing.T) {
 		{shard.ErrOverloaded, "-OVERLOADED too many requests wait for the shard\r\n"},
 		{&CacheDownError{Server: "c1", Err: cache.ErrBusy}, "-OVERLOADED cache server c1: too many requests wait for the cache server\r\n"},
 		{shard.ErrFrozen, "-TRYAGAIN vnode is frozen for a cut-over\r\n"},
+		{fmt.Errorf("shard s1: canceling statement due to lock timeout: %w", shard.ErrLocked), "-TRYAGAIN shard s1: canceling statement due to lock timeout: locked by another transaction\r\n"},
 		{shard.ErrNotOwner, "-TRYAGAIN the ring is changing: shard does not own the vnode\r\n"},
 		{&shard.DownError{Shard: "s1", Err: errors.New("connection refused")}, "-SHARDDOWN s1 connection refused\r\n"},
 		{&CacheDownError{Server: "c1", Err: errors.New("connection refused")}, "-CACHEDOWN c1 connection refused\r\n"},
