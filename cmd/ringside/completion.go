@@ -34,7 +34,9 @@ type level struct {
 
 type choice struct {
 	word, help string
-	file       bool     // its value is a file
+	short      string   // such as -c; empty: it has none
+	value      bool     // it has one
+	file       bool     // which is a file
 	values     []string // or one of these
 }
 
@@ -46,9 +48,12 @@ func levelsOf(node *kong.Node) []level {
 			if f.Hidden {
 				continue
 			}
-			c := choice{word: "--" + f.Name, help: f.Help, file: f.Tag.Type == "path"}
+			c := choice{word: "--" + f.Name, help: f.Help, value: !f.IsBool(), file: f.Tag.Type == "path" || f.PlaceHolder == "FILE"}
 			if f.Enum != "" {
 				c.values = f.EnumSlice()
+			}
+			if f.Short != 0 {
+				c.short = "-" + string(f.Short)
 			}
 			if i := strings.Index(c.help, " (default:"); i > 0 {
 				c.help = c.help[:i]
@@ -73,6 +78,14 @@ func levelsOf(node *kong.Node) []level {
 		levels = append(levels, levelsOf(child)...)
 	}
 	return append([]level{l}, levels...)
+}
+
+// either is the pattern, of bash and zsh, for the long and the short form.
+func (c choice) either() string {
+	if c.short == "" {
+		return c.word
+	}
+	return c.word + "|" + c.short
 }
 
 func words(choices []choice) string {
@@ -116,9 +129,9 @@ _ringside() {
 		for _, f := range l.flags {
 			switch {
 			case f.file:
-				files = append(files, f.word)
+				files = append(files, f.either())
 			case len(f.values) > 0:
-				values = append(values, fmt.Sprintf("\t\t%s) COMPREPLY=($(compgen -W %s -- \"$current\")); return ;;\n", f.word, quoted(strings.Join(f.values, " "))))
+				values = append(values, fmt.Sprintf("\t\t%s) COMPREPLY=($(compgen -W %s -- \"$current\")); return ;;\n", f.either(), quoted(strings.Join(f.values, " "))))
 			}
 		}
 		if len(files)+len(values) > 0 {
@@ -147,7 +160,7 @@ func writeZsh(w io.Writer, levels []level) error {
 	fmt.Fprintf(&b, `#compdef ringside
 # zsh completion of ringside: ringside completion zsh >"${fpath[1]}/_ringside"
 _ringside() {
-	local word at='' next
+	local word at='' next files=''
 	local -a commands flags
 	for word in "${(@)words[2,CURRENT-1]}"; do
 		next=${at:+$at }$word
@@ -160,19 +173,41 @@ _ringside() {
 	described := func(all []choice) string {
 		var out []string
 		for _, c := range all {
-			out = append(out, quoted(strings.ReplaceAll(c.word, ":", `\:`)+":"+c.help))
+			entry := strings.ReplaceAll(c.word, ":", `\:`)
+			if c.help != "" {
+				entry += ":" + c.help
+			}
+			out = append(out, quoted(entry))
 		}
 		return strings.Join(out, " ")
 	}
 	for _, l := range levels {
-		fmt.Fprintf(&b, "\t%s)\n\t\tcommands=(%s)\n\t\tflags=(%s)\n\t\t;;\n", quoted(l.path), described(l.commands), described(l.flags))
+		fmt.Fprintf(&b, "\t%s)\n\t\tcommands=(%s)\n\t\tflags=(%s)\n", quoted(l.path), described(l.commands), described(l.flags))
+		if l.files {
+			b.WriteString("\t\tfiles=yes\n")
+		}
+		var with []string // what follows flags that have a value
+		for _, f := range l.flags {
+			switch {
+			case f.file:
+				with = append(with, f.either()+") _files; return ;;")
+			case len(f.values) > 0:
+				with = append(with, f.either()+") compadd -- "+strings.Join(f.values, " ")+"; return ;;")
+			case f.value:
+				with = append(with, f.either()+") _message value; return ;;")
+			}
+		}
+		if len(with) > 0 {
+			fmt.Fprintf(&b, "\t\tcase ${words[CURRENT-1]} in\n\t\t%s\n\t\tesac\n", strings.Join(with, "\n\t\t"))
+		}
+		b.WriteString("\t\t;;\n")
 	}
 	b.WriteString(`	esac
 	if [[ ${words[CURRENT]} == -* ]]; then
 		_describe -o flag flags
 	elif ((${#commands})); then
 		_describe command commands
-	else
+	elif [[ -n $files ]]; then
 		_files
 	fi
 }
@@ -206,11 +241,14 @@ complete -c ringside -f
 		}
 		for _, f := range l.flags {
 			more := ""
+			if f.short != "" {
+				more = " -s " + f.short[1:]
+			}
 			switch {
 			case f.file:
-				more = " -r -F"
+				more += " -r -F"
 			case len(f.values) > 0:
-				more = " -x -a " + quoted(strings.Join(f.values, " "))
+				more += " -x -a " + quoted(strings.Join(f.values, " "))
 			}
 			fmt.Fprintf(&b, "complete -c ringside %s -l %s -d %s%s\n", at, strings.TrimPrefix(f.word, "--"), quoted(f.help), more)
 		}

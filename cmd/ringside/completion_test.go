@@ -99,6 +99,17 @@ func TestCompletionKnowsEverything(t *testing.T) {
 			}
 		}
 	}
+	for shell, wants := range map[string][]string{ // what follows a flag; zsh lists all words in vain that it is given without a word of help
+		"bash": {"--config|-c) COMPREPLY=($(compgen -f ", "--by) COMPREPLY=($(compgen -W 'vnodes load' "},
+		"zsh":  {"--config|-c) _files;", "--by) compadd -- vnodes load;", "--scenario) _files;", "--every) _message value;", "commands=('bash' 'zsh' 'fish')"},
+		"fish": {"-l config -d 'Configuration file.' -s c -r -F\n", " -x -a 'vnodes load'\n", "-l scenario -d "},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(scripts[shell], want) {
+				t.Errorf("%s lacks %q", shell, want)
+			}
+		}
+	}
 	if got := ringside(t, nil, "completion", "tcsh"); got.code != exitUsage || !strings.Contains(got.stderr, `must be one of "bash","zsh","fish"`) {
 		t.Errorf("tcsh: %v", got)
 	}
