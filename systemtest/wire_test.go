@@ -96,7 +96,7 @@ func (w *wire) patiently(t *testing.T, args ...string) (reply string) {
 	t.Helper()
 	eventually(t, time.Minute, fmt.Sprintf("%q is not shed", args), func() bool {
 		reply = w.do(t, args...)
-		return !strings.HasPrefix(reply, "-OVERLOADED ") && !strings.HasPrefix(reply, "-CACHEDOWN ") && !strings.HasPrefix(reply, "-SHARDDOWN ")
+		return !strings.HasPrefix(reply, "-OVERLOADED ") && !strings.HasPrefix(reply, "-CACHEDOWN ") && !strings.HasPrefix(reply, "-SHARDDOWN ") && !strings.HasPrefix(reply, "-TRYAGAIN ")
 	})
 	return reply
 }

@@ -29,7 +29,7 @@ func statements(t *testing.T, f *Fleet) (n uint64, rows float64) {
 
 // Guards P5: loads that wait at the same time share a statement, each gets its own rows in its own order, and one that finds the shard idle waits for nobody.
 func TestLoadsThatWaitShareAStatement(t *testing.T) {
-	f := newFixture(t, Config{LoadTimeout: 20 * time.Second, QueueWait: 20 * time.Second}, usersTable, `insert into users select n, 'user ' || n from generate_series(1, 600) n`)
+	f := newFixture(t, Config{LoadTimeout: 20 * time.Second, LockTimeout: 20 * time.Second, QueueWait: 20 * time.Second}, usersTable, `insert into users select n, 'user ' || n from generate_series(1, 600) n`)
 	f.run()
 	ks := users(t)
 	load := func(from, n int) error {
@@ -82,7 +82,7 @@ func TestLoadsThatWaitShareAStatement(t *testing.T) {
 
 // A caller that gives up leaves nothing behind, and one whose time is over is refused as by any queue.
 func TestLoadsThatWaitGiveUp(t *testing.T) {
-	f := newFixture(t, Config{LoadTimeout: 20 * time.Second, QueueWait: 500 * time.Millisecond}, usersTable)
+	f := newFixture(t, Config{LoadTimeout: 20 * time.Second, LockTimeout: 20 * time.Second, QueueWait: 500 * time.Millisecond}, usersTable)
 	f.run()
 	ks := users(t)
 	holder := connect(t, f.dsn)

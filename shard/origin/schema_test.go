@@ -111,7 +111,7 @@ func TestFenceRefusals(t *testing.T) {
 // Guards P4 against the verified hazard: a lock and the read of ownership in one statement would see the owner of before the wait.
 func TestAWriterThatWaitedBehindAMoverIsRefusedAfterIt(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Config{}, usersTable, `insert into users values (1, 'before')`)
+	f := newFixture(t, Config{LockTimeout: 15 * time.Second, LoadTimeout: 15 * time.Second}, usersTable, `insert into users values (1, 'before')`)
 	k := key(t, users(t), "user:1")
 	for name, lock := range map[string]struct{ class, key int }{
 		"global lock": {LockGlobal, 0},
