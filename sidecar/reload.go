@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"ringside/shard/keyspace"
 	"ringside/shard/origin"
 	"ringside/sidecar/config"
@@ -15,9 +17,46 @@ import (
 // reloadWithin bounds the look at the tables of new keyspaces.
 const reloadWithin = 10 * time.Second
 
-// Reload takes over what can be changed while the sidecar runs, and returns the paths of what was: see config.Config.Changed. No connection is closed. All of it or nothing is
-// taken over; the error names what stands in the way, and where. Any goroutine; one call at a time.
-func (s *Sidecar) Reload(ctx context.Context, next *config.Config) ([]string, error) {
+// reloadMetrics tell how the last reload ended: whoever asked for it, by a signal, gets no answer. The start counts as one that went well.
+type reloadMetrics struct {
+	successful, successAt prometheus.Gauge
+}
+
+func newReloadMetrics(reg prometheus.Registerer) *reloadMetrics {
+	m := &reloadMetrics{
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{Name: "ringside_config_last_reload_successful",
+			Help: "1 if the configuration was taken over when it was read last, 0 if it was refused or taken over in part."}),
+		successAt: prometheus.NewGauge(prometheus.GaugeOpts{Name: "ringside_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration was last read and taken over, in seconds since 1970."}),
+	}
+	reg.MustRegister(m.successful, m.successAt)
+	m.note(nil)
+	return m
+}
+
+func (m *reloadMetrics) note(err error) {
+	if err != nil {
+		m.successful.Set(0)
+		return
+	}
+	m.successful.Set(1)
+	m.successAt.SetToCurrentTime()
+}
+
+// Reload reads a configuration, takes over what can be changed while the sidecar runs, and returns the configuration and the paths of what was changed: see
+// config.Config.Changed. No connection is closed. All of it or nothing is taken over; the error, which may be that of read, names what stands in the way, and where. The metrics
+// tell how it ended. Any goroutine; one call at a time.
+func (s *Sidecar) Reload(ctx context.Context, read func() (*config.Config, error)) (*config.Config, []string, error) {
+	next, err := read()
+	var changed []string
+	if err == nil {
+		changed, err = s.takeOver(ctx, next)
+	}
+	s.reloads.note(err)
+	return next, changed, err
+}
+
+func (s *Sidecar) takeOver(ctx context.Context, next *config.Config) ([]string, error) {
 	changed, err := s.loaded.Changed(next)
 	if err != nil || len(changed) == 0 {
 		return nil, err

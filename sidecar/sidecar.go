@@ -30,6 +30,7 @@ import (
 type Sidecar struct {
 	cfg     *config.Config // as it was at the start, but for the keyspaces, which its Set has as they are now
 	loaded  *config.Config // as it was read last; Reload's alone
+	reloads *reloadMetrics
 	version string
 	log     *slog.Logger
 
@@ -77,6 +78,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerIdentity(registry, version, s.epoch)
+	s.reloads = newReloadMetrics(registry)
 	if cfg.Catalog.DSN != "" {
 		s.catalog = &catalogLink{dsn: string(cfg.Catalog.DSN), log: log}
 	}

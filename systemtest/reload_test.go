@@ -43,6 +43,16 @@ func TestAReloadDropsNoConnection(t *testing.T) {
 		eventually(t, time.Minute, "the log says "+want, func() bool { return strings.Count(s.Output(), want) > had })
 	}
 
+	started := metric(t, s, "ringside_config_last_reload_success_timestamp_seconds")
+	// ended wants the metrics to tell how the last reload ended, and returns when one went well.
+	ended := func(successful float64) float64 {
+		t.Helper()
+		if got := metric(t, s, "ringside_config_last_reload_successful"); got != successful {
+			t.Errorf("config_last_reload_successful is %v, want %v", got, successful)
+		}
+		return metric(t, s, "ringside_config_last_reload_success_timestamp_seconds")
+	}
+
 	client, waiting := dial(t, s.Redis), dial(t, s.Redis)
 	id := client.do(t, "CLIENT", "ID")
 	popped := make(chan string, 1)
@@ -60,6 +70,10 @@ func TestAReloadDropsNoConnection(t *testing.T) {
 	reload(`changed="[redis.max_clients limits.slow_from log.slow_requests keyspaces[0].ttl keyspaces[1]]"`,
 		listen, listen+", max_clients: 77", limits, "limits: { cache_down_after: 20s, slow_from: 1ms }\nlog: { slow_requests: masked }", ttl, "ttl: 5m",
 		added, "  - { name: person, pattern: \"person:{id:int}\", table: users, ttl: 1m }\n"+added)
+	taken := ended(1)
+	if taken <= started {
+		t.Errorf("the last reload that went well was at %v, and the start at %v", taken, started)
+	}
 	if again := client.do(t, "CLIENT", "ID"); again != id {
 		t.Errorf("the connection is another one: %s, was %s", again, id)
 	}
@@ -86,10 +100,20 @@ func TestAReloadDropsNoConnection(t *testing.T) {
 
 	reload("redis.listen, keyspaces[1].table cannot be changed while the sidecar runs", listen, `listen: "127.0.0.1:1", max_clients: 78`,
 		added, "  - { name: person, pattern: \"person:{id:int}\", table: orders, ttl: 1m }\n"+added, limits, limits, ttl, ttl)
+	if at := ended(0); at != taken {
+		t.Errorf("a refused reload went well at %v", at)
+	}
 	client.want(t, "[maxclients 77]", "CONFIG", "GET", "maxclients")
 
 	reload("table nowhere", added, "  - { name: person, pattern: \"person:{id:int}\", table: users, ttl: 1m }\n  - { name: more, pattern: \"more:{id:int}\", table: nowhere, ttl: 1m }\n"+added)
 	client.want(t, "(nil)", "GET", "more:1")
+
+	reload("unknown key", ttl, "tttl: 1m") // which cannot even be read
+	ended(0)
+	reload(`msg="the configuration was read again" changed=`, added, "  - { name: person, pattern: \"person:{id:int}\", table: users, ttl: 1m }\n"+added)
+	if at := ended(1); at <= taken {
+		t.Errorf("the last reload that went well was at %v, and the one before at %v", at, taken)
+	}
 
 	client.want(t, ":1", "RPUSH", "reload:list", "x")
 	if got := <-popped; got != "[reload:list x]" {

@@ -57,11 +57,7 @@ func (c *serveCmd) reload(ctx context.Context, s *sidecar.Sidecar, env *environm
 			return
 		case <-hangups:
 		}
-		cfg, err := config.Load(c.Config, env.getenv)
-		var changed []string
-		if err == nil {
-			changed, err = s.Reload(ctx, cfg)
-		}
+		cfg, changed, err := s.Reload(ctx, func() (*config.Config, error) { return config.Load(c.Config, env.getenv) })
 		if err != nil {
 			log.Error("the configuration was read again and not taken over", "error", err)
 			continue
