@@ -36,10 +36,10 @@ added as (insert into ringside.outbox (key, vnode, shard_vnode) select $1, $2, $
 where not exists (select from known) and (select count(*) from ringside.outbox) < $4 returning 1)
 select exists (select from known) or exists (select from added)`
 
-// remember adds a row to the outbox, in a transaction that has passed the fence or done likewise.
-func remember(ctx context.Context, tx pgx.Tx, k *keyspace.Key) error {
+// remember adds a row to the outbox, in the session's transaction, which has passed the fence or done likewise.
+func remember(ctx context.Context, conn *pgx.Conn, k *keyspace.Key) error {
 	var done bool
-	err := tx.QueryRow(ctx, rememberSQL, k.Text, int32(k.CacheVnode), int32(k.ShardVnode), OutboxLimit).Scan(&done)
+	err := conn.QueryRow(ctx, rememberSQL, k.Text, int32(k.CacheVnode), int32(k.ShardVnode), OutboxLimit).Scan(&done)
 	if err == nil && !done {
 		err = ErrOutboxFull
 	}
@@ -66,7 +66,7 @@ func (f *Fleet) Remember(ctx context.Context, name string, k *keyspace.Key) erro
 			if err != nil {
 				return err
 			}
-			return remember(ctx, tx, k)
+			return remember(ctx, conn, k)
 		})
 	})
 }

@@ -59,7 +59,7 @@ func (p *pool) install(ctx context.Context, conn *pgx.Conn, v shard.View, topolo
 	if err != nil {
 		return err
 	}
-	defer rollback(tx)
+	defer rollback(tx.Conn())
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1, 0)`, int32(LockSchema)); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *pool) beginAdmin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	results := conn.SendBatch(ctx, &batch)
 	tx := results.Tx()
 	if err := results.Close(); err != nil {
-		rollback(tx)
+		rollback(tx.Conn())
 		return nil, err
 	}
 	return tx, nil
@@ -211,7 +211,7 @@ func (p *pool) advance(ctx context.Context, conn *pgx.Conn, v shard.View, topolo
 	if err != nil {
 		return now, box, false, err
 	}
-	defer rollback(tx)
+	defer rollback(tx.Conn())
 	if err := lockGlobal(ctx, tx, queue); err != nil {
 		return now, box, false, err
 	}

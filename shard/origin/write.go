@@ -21,17 +21,23 @@ const fenceSQL = `select pg_is_in_recovery(), exists (select from ringside.outbo
 // unfencedSQL is fenceSQL without the fence: what comes of that is tested.
 const unfencedSQL = `select pg_is_in_recovery(), exists (select from ringside.outbox), set_config('statement_timeout', $1, true), $2::int + length($3::text) + $4::bigint + $5::int`
 
+const (
+	beginSQL  = `begin isolation level read committed` // the fence works in no other
+	commitSQL = `commit`
+)
+
 // raceAttempts is how often a write that must end in a row is tried when others insert and delete that row meanwhile.
 const raceAttempts = 4
 
-// Write carries out one write in a transaction of its own that first passes the shard's fence, acting by view v (promise P4). When the
-// statement has been carried out, and nothing is visible yet, beforeCommit is called: its error rolls back and is returned as
-// it is. Before that, a transaction whose session turns out to be dead, or on a standby, is tried once more over another one. It may be nil, is called at most once, and must return well within WriteTimeout, since the shard ends a transaction that
-// idles longer. It may ask for the row to be remembered in the outbox, which becomes true with the write, or, with ErrOutboxFull, neither does.
+// Write carries out one write in a transaction of its own that first passes the shard's fence, acting by view v (promise P4). While the shard
+// is at it, and nothing is visible yet, beforeCommit is called; COMMIT is sent only after it has returned. Its error rolls back and is returned as
+// it is, unless the shard has refused the write for a reason of its own. A transaction whose session turns out to be dead before COMMIT is sent, or on a standby, is tried
+// once more over another one. It may be nil, is called at most once, and must return well within WriteTimeout, since the
+// shard ends a transaction that idles longer. It may ask for the row to be remembered in the outbox, which becomes true with the write, or, with ErrOutboxFull, neither does.
 //
 // A cancelled ctx ends the wait for a connection only. Errors, nothing written: *shard.StaleViewError, shard.ErrNotOwner,
 // shard.ErrFrozen, shard.ErrOverloaded, shard.ErrLocked, *shard.BadRowError, *shard.DownError. A *shard.DownError that wraps
-// shard.ErrOutcomeUnknown: the connection broke during COMMIT, and the write may or may not be there.
+// shard.ErrOutcomeUnknown: the connection broke after COMMIT was sent, and the write may or may not be there.
 func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspace.Op, beforeCommit func() (remember bool, err error)) (keyspace.Outcome, error) {
 	p, err := f.pool(name)
 	if err != nil {
@@ -63,10 +69,12 @@ type write struct {
 	view         shard.View
 	op           keyspace.Op
 	beforeCommit func() (remember bool, err error)
-	past         bool // the statement was carried out, and COMMIT may have been sent: from here on nothing is repeated
+	past         bool // the statement was carried out, and COMMIT may have been: from here on nothing is repeated
 
-	outcome keyspace.Outcome
-	refused error // what beforeCommit said
+	remember bool  // what beforeCommit said: the row is to be remembered
+	refusal  error // likewise: nothing is to be committed
+	outcome  keyspace.Outcome
+	refused  error // the refusal of a write that the shard would have committed
 }
 
 // run carries out the write, once more if the table turns out to have changed since its columns were fetched.
@@ -82,6 +90,9 @@ func (w *write) run(ctx context.Context, conn *pgx.Conn) error {
 	case codeUndefinedColumn, codeUndefinedTable, codeFeature, codeNoStatement:
 		if w.past { // a deferred trigger said so at COMMIT
 			break
+		}
+		if err := unprepare(ctx, conn); err != nil {
+			return err
 		}
 		if s, err = w.statement(ctx, conn, true); err != nil {
 			return err
@@ -116,95 +127,160 @@ func (w *write) statement(ctx context.Context, conn *pgx.Conn, refresh bool) (*s
 	}
 }
 
-// attempt is one transaction. Begin, fence and statement are one round trip, COMMIT is the second.
+// attempt is one transaction, and further ones while others keep inserting and deleting the row.
 func (w *write) attempt(ctx context.Context, conn *pgx.Conn, s *statement) error {
-	asked := time.Now()
-	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // the fence works in no other
-	fence := fenceSQL
-	if failpoint.Without(failpoint.Fence) {
-		fence = unfencedSQL
+	for tries := 1; ; tries++ {
+		if err := w.transact(ctx, conn, s); err != nil || w.refused != nil || !w.raced() {
+			return err
+		}
+		if tries == raceAttempts {
+			return &shard.BadRowError{Reason: "the row was neither found nor inserted (does a trigger of the table suppress it?)"}
+		}
+		w.past = false // what was committed is nothing
 	}
-	batch.Queue(fence, milliseconds(w.pool.cfg.WriteTimeout),
-		int32(w.op.Key.ShardVnode), string(w.op.Key.ShardKey), int64(w.view.Epoch), int32(w.view.Phase))
-	batch.Queue(s.sql, s.args...)
+}
 
-	results := conn.SendBatch(ctx, &batch)
-	tx := results.Tx()
-	defer rollback(tx)
-	var standby, withholds bool
-	err := func() error {
-		if _, err := results.Exec(); err != nil { // begin
-			return err
-		}
-		failpoint.At(failpoint.Begun)
-		if err := results.QueryRow().Scan(&standby, &withholds, nil, nil); err != nil { // fence
-			return err
-		}
-		if standby {
-			return &shard.DownError{Shard: w.pool.name, Err: errReadOnly}
-		}
-		failpoint.At(failpoint.Fenced)
-		return w.read(results.QueryRow())
-	}()
-	if closed := results.Close(); err == nil {
-		err = closed
+// transact is one transaction. Begin, fence and statement are sent together, and COMMIT as soon as beforeCommit lets it, without waiting for what the shard says
+// to them: if one of them has failed, it makes a ROLLBACK of the COMMIT. So a write waits for the shard once.
+func (w *write) transact(ctx context.Context, conn *pgx.Conn, s *statement) error {
+	begin, err := prepare(ctx, conn, beginSQL)
+	if err != nil {
+		return err
+	}
+	fence, err := prepare(ctx, conn, w.fence())
+	if err != nil {
+		return err
+	}
+	change, err := prepare(ctx, conn, s.sql)
+	if err != nil {
+		return err
+	}
+	commit, err := prepare(ctx, conn, commitSQL)
+	if err != nil {
+		return err
+	}
+
+	asked := time.Now()
+	p := newPipeline(ctx, conn)
+	defer rollback(conn)
+	defer p.Close() // what it says has been said before
+	err = errors.Join(
+		p.queue(begin),
+		p.queue(fence, milliseconds(w.pool.cfg.WriteTimeout), int32(w.op.Key.ShardVnode), string(w.op.Key.ShardKey), int64(w.view.Epoch), int32(w.view.Phase)),
+		p.queue(change, s.args...))
+	if sent := p.Sync(); err == nil {
+		err = sent
 	}
 	if err != nil {
 		return err
 	}
-	for tries := 1; w.raced(); tries++ {
-		if tries == raceAttempts {
-			return &shard.BadRowError{Reason: "the row was neither found nor inserted (does a trigger of the table suppress it?)"}
+	failpoint.At(failpoint.Begun)
+	if w.beforeCommit != nil {
+		w.remember, w.refusal = w.beforeCommit()
+		w.beforeCommit = nil
+	}
+	committing := w.refusal == nil && !w.remember
+	if committing {
+		failpoint.At(failpoint.Committing)
+		if err := ctx.Err(); err != nil {
+			return err // known to be not committed, which it would not be after an attempt
 		}
-		if err := w.read(tx.QueryRow(ctx, s.sql, s.args...)); err != nil {
-			return err
+		if severed(conn) {
+			return errSevered
+		}
+		err = p.queue(commit)
+		if sent := p.Sync(); err == nil {
+			err = sent
 		}
 	}
-	w.past = true
-	failpoint.At(failpoint.Stated)
-	if w.beforeCommit != nil {
-		done := w.beforeCommit
-		w.beforeCommit = nil
-		var remembered bool
-		if remembered, w.refused = done(); w.refused != nil {
-			return nil
+	withholds := false
+	if err == nil {
+		withholds, err = w.answers(p)
+	}
+	switch {
+	case err != nil && committing:
+		return w.unanswered(err)
+	case err != nil:
+		return err
+	case committing:
+		if err = w.committed(p.done()); err == nil && !withholds {
+			w.pool.word.repeated(w.pool, w.view, asked)
 		}
-		if remembered {
-			failpoint.At(failpoint.Remembering)
-			err := remember(ctx, tx, &w.op.Key)
-			if errors.Is(err, ErrOutboxFull) {
-				w.refused, err = err, nil
-			}
-			if w.refused != nil || err != nil {
-				return err
-			}
-			withholds = true
-		}
+		return err
+	}
+	if err := p.Close(); err != nil {
+		return err
+	}
+	if w.refusal != nil {
+		w.refused = w.refusal
+		return nil
+	}
+	failpoint.At(failpoint.Remembering)
+	switch err := remember(ctx, conn, &w.op.Key); {
+	case errors.Is(err, ErrOutboxFull):
+		w.refused = err
+		return nil
+	case err != nil:
+		return err
 	}
 	failpoint.At(failpoint.Committing)
-	if err := tx.Commit(ctx); err != nil {
-		w.pool.conclude(err)
-		return commitError(w.pool.name, err)
-	}
-	failpoint.At(failpoint.Committed)
-	if !withholds {
-		w.pool.word.repeated(w.pool, w.view, asked)
-	}
-	return nil
+	return w.committed(conn.Exec(ctx, commitSQL))
 }
 
-// read takes the statement's one row.
-func (w *write) read(row pgx.Row) error {
+func (w *write) fence() string {
+	if failpoint.Without(failpoint.Fence) {
+		return unfencedSQL
+	}
+	return fenceSQL
+}
+
+// answers reads what the shard says to begin, fence and statement.
+func (w *write) answers(p *pipeline) (withholds bool, err error) {
+	if _, err := p.done(); err != nil {
+		return false, err
+	}
+	var standby bool
+	if err := p.row(&standby, &withholds, nil, nil); err != nil {
+		return false, err
+	}
+	if standby {
+		return false, &shard.DownError{Shard: w.pool.name, Err: errReadOnly}
+	}
+	failpoint.At(failpoint.Fenced)
 	var changed, inserted bool
 	var value *int64
-	if err := row.Scan(&changed, &inserted, &value); err != nil {
-		return err
+	if err := p.row(&changed, &inserted, &value); err != nil {
+		return false, err
 	}
 	w.outcome = keyspace.Outcome{Applied: changed || inserted, Inserted: inserted}
 	if value != nil {
 		w.outcome.Value = *value
 	}
+	w.past = true
+	failpoint.At(failpoint.Stated)
+	return withholds, p.synced()
+}
+
+// unanswered is the error of a transaction whose COMMIT was sent and one of whose statements has no answer. When the shard has said why, it has not committed;
+// nor when it was a standby as the transaction began, which stays read-only then.
+func (w *write) unanswered(err error) error {
+	if _, answered := errors.AsType[*pgconn.PgError](err); answered || errors.Is(err, errReadOnly) || pgconn.SafeToRetry(err) {
+		return err
+	}
+	w.pool.conclude(err)
+	return &shard.DownError{Shard: w.pool.name, Err: fmt.Errorf("%w: %w", shard.ErrOutcomeUnknown, err)}
+}
+
+// committed makes of the shard's answer to COMMIT what the caller is told.
+func (w *write) committed(tag pgconn.CommandTag, err error) error {
+	if err == nil && tag.String() != "COMMIT" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err != nil {
+		w.pool.conclude(err)
+		return commitError(w.pool.name, err)
+	}
+	failpoint.At(failpoint.Committed)
 	return nil
 }
 
@@ -216,10 +292,13 @@ func (w *write) raced() bool {
 
 // rollback ends a transaction that was not committed. A refusal by the fence is normal traffic and must not cost the connection, which
 // the pool destroys when a transaction is left open. The deadline of the write may have passed, so it has its own.
-func rollback(tx pgx.Tx) {
+func rollback(conn *pgx.Conn) {
+	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
 	defer cancel()
-	_ = tx.Rollback(ctx) // it is closed already, or the connection is broken and the shard rolls back by itself
+	_, _ = conn.Exec(ctx, "rollback") // if it fails the connection is broken, and the shard rolls back by itself
 }
 
 // commitError tells apart a COMMIT that certainly failed from one whose outcome is not known. Certain are: it was never sent, or the
