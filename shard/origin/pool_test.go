@@ -275,8 +275,8 @@ func TestMetrics(t *testing.T) {
 		}
 		return n
 	}
-	if n := count(); n != 18 {
-		t.Errorf("%d series, want 18", n)
+	if n := count(); n != 19 {
+		t.Errorf("%d series, want 19", n)
 	}
 	if err := f.Apply(nil); err != nil {
 		t.Fatal(err)
