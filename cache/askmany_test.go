@@ -15,9 +15,10 @@ import (
 
 // TestManyAreAskedAndFilledTogether: rows that are read together are asked for, and put, by scripts for many; what each finds is as if it had been read alone.
 func TestManyAreAskedAndFilledTogether(t *testing.T) {
+	t.Parallel() // it waits
 	r := realredis.T(t)
 	cfg := testConfig()
-	cfg.LeaseWait = 20 * time.Millisecond
+	cfg.LeaseWait = 3 * time.Second // in which all else is done
 	s, db := newSidecar(t, cfg, r), admin(t, r)
 	now := time.Now()
 	there := map[int]string{

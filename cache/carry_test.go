@@ -30,7 +30,7 @@ const epoch = 9
 func newHandOver(t *testing.T) *handOver {
 	t.Helper()
 	c1, c2 := realredis.T(t), realredis.T(t)
-	h := &handOver{sidecar: newSidecar(t, testConfig(), c1, c2), from: admin(t, c1), to: admin(t, c2), server: c1}
+	h := &handOver{sidecar: newSidecar(t, patient(), c1, c2), from: admin(t, c1), to: admin(t, c2), server: c1}
 	h.was = Ref{Server: "c1", RunID: runIDOf(t, c1), Name: "rs:1.0:user:1"}
 	h.is = Ref{Server: "c2", RunID: runIDOf(t, c2), Name: "rs:9.0:user:1"}
 	return h
@@ -239,7 +239,7 @@ func TestWhoComesAfterTheWriteIsNotGivenWhatWasHandedBefore(t *testing.T) {
 		go func() {
 			late <- h.ReadMany(ctxb, []Item{h.item()}, func(context.Context, []int) ([]Loaded, error) { return []Loaded{h.row.load()}, nil })[0]
 		}()
-		for end := time.Now().Add(5 * time.Second); testutil.ToFloat64(h.metrics.coalesced) == joined && time.Now().Before(end); {
+		for end := time.Now().Add(aMinute); testutil.ToFloat64(h.metrics.coalesced) == joined && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -346,7 +346,7 @@ func TestOneClaimsAFormerServerAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	within(t, "the claim lapses", 5*time.Second, func() bool { return claim("b", time.Minute) == ClaimOurs })
+	within(t, "the claim lapses", func() bool { return claim("b", time.Minute) == ClaimOurs })
 	carriedFrom("a") // whose claim has lapsed
 	if a, b := claim("a", time.Minute), claim("b", time.Minute); a != ClaimOthers || b != ClaimOurs {
 		t.Errorf("%v, %v", a, b)

@@ -129,7 +129,7 @@ func TestWhoWaitsForCarryOverIsWoken(t *testing.T) {
 			r := other.ReadMany(ctxb, []Item{h.item()}, func(context.Context, []int) ([]Loaded, error) { return []Loaded{h.row.load()}, nil })[0]
 			read <- r.Value
 		}()
-		within(t, "the reader waits", 30*time.Second, func() bool {
+		within(t, "the reader waits", func() bool {
 			entry, err := h.to.Get(ctxb, h.is.Name).Bytes()
 			return err == nil && Kind(entry) == KindLease && bytes.Equal(entry, awaited(entry))
 		})

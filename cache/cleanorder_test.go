@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,9 +15,7 @@ import (
 // cleaned, the new one keeps its poison.
 func TestTheFormerCopyIsCleanedFirst(t *testing.T) {
 	former, present := realredis.T(t), realredis.T(t)
-	cfg := testConfig()
-	cfg.StepTimeout, cfg.CleanTimeout = 100*time.Millisecond, 500*time.Millisecond
-	s := newSidecar(t, cfg, former, present)
+	s := newSidecar(t, testConfig(), former, present)
 	refs := []Ref{{Server: "c1", Name: "rs:1.0:k"}, {Server: "c2", Name: "rs:2.0:k"}}
 	var committed bool
 	var order []string
@@ -58,6 +55,7 @@ func TestTheFormerCopyIsCleanedFirst(t *testing.T) {
 		committed = true
 		if err == nil {
 			err = former.Pause()
+			s.hurry()
 		}
 		return err
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -44,7 +43,7 @@ func lateJoiner(t *testing.T, a, b *sidecar, ref Ref, reg *row, mayFill bool) Va
 		}
 		second <- v
 	}()
-	within(t, "the second reader joins", time.Second, func() bool { return testutil.ToFloat64(a.metrics.coalesced) > joined })
+	within(t, "the second reader joins", func() bool { return testutil.ToFloat64(a.metrics.coalesced) > joined })
 	close(goOn)
 	if v := <-first; string(v.Body) != "0" {
 		t.Errorf("first reader got %q", v.Body)
@@ -137,7 +136,7 @@ func TestNobodyIsGivenAFillThatIsOlderThanHisCall(t *testing.T) {
 				v, _ := a.Read(ctxb, ref, aMinute, 0, reg.loader)
 				second <- v
 			}()
-			within(t, "the second reader joins", time.Second, func() bool { return testutil.ToFloat64(a.metrics.coalesced) == 1 })
+			within(t, "the second reader joins", func() bool { return testutil.ToFloat64(a.metrics.coalesced) == 1 })
 			close(goOn)
 			<-first
 			want := "1"
@@ -208,7 +207,7 @@ func TestErrorsAreNotGivenToLateCallers(t *testing.T) {
 		}
 		second <- v
 	}()
-	within(t, "the second reader joins", time.Second, func() bool { return testutil.ToFloat64(s.metrics.coalesced) == 1 })
+	within(t, "the second reader joins", func() bool { return testutil.ToFloat64(s.metrics.coalesced) == 1 })
 	close(goOn)
 	if <-first == nil {
 		t.Error("no error")

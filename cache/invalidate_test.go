@@ -74,6 +74,7 @@ func TestAFormerCopyThatIsNotCleanKeepsTheNewOne(t *testing.T) {
 	if err := c1.Pause(); err != nil {
 		t.Fatal(err)
 	}
+	s.hurry()
 	err := s.CleanMany(ctxb, [][]Ref{a, b})
 	if resumed := c1.Resume(); resumed != nil {
 		t.Fatal(resumed)

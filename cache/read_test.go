@@ -19,9 +19,7 @@ const aMinute = time.Minute
 // TestColdReadersLoadOnce guards P5, in one sidecar and in two.
 func TestColdReadersLoadOnce(t *testing.T) {
 	r := realredis.T(t)
-	cfg := testConfig()
-	cfg.LeaseWait = 2 * time.Second
-	a, b := newSidecar(t, cfg, r), newSidecar(t, cfg, r)
+	a, b := newSidecar(t, patient(), r), newSidecar(t, patient(), r)
 	for name, sides := range map[string][]*sidecar{"one": {a}, "two": {a, b}} {
 		reg := new(row)
 		var wg sync.WaitGroup
@@ -66,7 +64,7 @@ func TestFirstCallersCancelFailsNobodyElse(t *testing.T) {
 		}
 		second <- v
 	}()
-	within(t, "the second joins", time.Second, func() bool { return testutil.ToFloat64(s.metrics.coalesced) == 1 })
+	within(t, "the second joins", func() bool { return testutil.ToFloat64(s.metrics.coalesced) == 1 })
 	cancel()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("first: %v", err)
@@ -170,9 +168,7 @@ func TestReadOfEachEntry(t *testing.T) {
 
 func TestLeaseOfADeadReaderExpires(t *testing.T) {
 	r := realredis.T(t)
-	cfg := testConfig()
-	cfg.LeaseWait = time.Second
-	s, db := newSidecar(t, cfg, r), admin(t, r)
+	s, db := newSidecar(t, patient(), r), admin(t, r)
 	db.Set(ctxb, "rs:1.0:k", AppendLease(nil, Token{9}), 100*time.Millisecond)
 	v, err := s.Read(ctxb, Ref{Server: "c1", Name: "rs:1.0:k"}, aMinute, 0, new(row).loader)
 	if err != nil || v.Source != Filled {
@@ -211,14 +207,14 @@ func TestLifeIsJitteredAndNeverLonger(t *testing.T) {
 	lives := make(map[time.Duration]bool)
 	for i := range 30 {
 		ref := Ref{Server: "c1", Name: "rs:1.0:" + strconv.Itoa(i)}
-		if _, err := s.Read(ctxb, ref, 100*time.Second, 10*time.Second, func(context.Context) (Loaded, error) {
+		if _, err := s.Read(ctxb, ref, 10_000*time.Second, 1000*time.Second, func(context.Context) (Loaded, error) {
 			return Loaded{Found: i%2 == 0, MayFill: true}, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		limit := 100 * time.Second
+		limit := 10_000 * time.Second
 		if i%2 == 1 {
-			limit = 10 * time.Second
+			limit = 1000 * time.Second
 		}
 		left := db.PTTL(ctxb, ref.Name).Val()
 		if left > limit || left < limit*88/100 {
@@ -306,10 +302,7 @@ func TestEndedContextFailsOnlyWhatIsMissing(t *testing.T) {
 // load of other items in the same call has ended.
 func TestWaitingForOthersGoesOnBesideALoad(t *testing.T) {
 	r := realredis.T(t)
-	cfg := testConfig()
-	cfg.LeaseWait = time.Minute
-	cfg.ReadTimeout = 2 * time.Minute
-	s, db := newSidecar(t, cfg, r), admin(t, r)
+	s, db := newSidecar(t, patient(), r), admin(t, r)
 	theirs := Ref{Server: "c1", Name: "rs:1.0:theirs"}
 	lease := AppendLease(nil, Token{9})
 	db.Set(ctxb, theirs.Name, lease, aMinute)
@@ -323,7 +316,7 @@ func TestWaitingForOthersGoesOnBesideALoad(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for end := now.Add(30 * time.Second); testutil.ToFloat64(s.metrics.hits) == 0; time.Sleep(time.Millisecond) {
+		for end := now.Add(aMinute); testutil.ToFloat64(s.metrics.hits) == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Error("the other item is not there while this one is loaded")
 				break

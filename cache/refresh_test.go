@@ -99,14 +99,14 @@ func TestOneReaderRefreshesAndTheOthersKeepTheValue(t *testing.T) {
 	}
 	group.Wait() // though the refresh has not ended
 	close(goOn)
-	within(t, "the new value is there", 30*time.Second, func() bool {
+	within(t, "the new value is there", func() bool {
 		v, err := b.Read(ctxb, ref, aMinute, 0, load)
 		return err == nil && v.Source == Hit && string(v.Body) == "1"
 	})
 	if loads.Load() != 1 || testutil.ToFloat64(a.metrics.refreshes) != 1 {
 		t.Errorf("%d loads, %v refreshes", loads.Load(), testutil.ToFloat64(a.metrics.refreshes))
 	}
-	if ttl := admin(t, r).PTTL(ctxb, ref.Name).Val(); ttl < 50*time.Second {
+	if ttl := admin(t, r).PTTL(ctxb, ref.Name).Val(); ttl < 20*time.Second {
 		t.Errorf("the new entry lives %v", ttl)
 	}
 }
@@ -149,7 +149,7 @@ func TestARefreshIsVoidedByWhatCameBetween(t *testing.T) {
 		})
 		wantVersion(t, v, err, 0)
 		<-done
-		within(t, what+": the refresh has ended", 30*time.Second, func() bool { return testutil.ToFloat64(s.metrics.refreshesRefused) == 1 })
+		within(t, what+": the refresh has ended", func() bool { return testutil.ToFloat64(s.metrics.refreshesRefused) == 1 })
 		if b, _ := db.Get(ctxb, ref.Name).Bytes(); Kind(b) == KindValue && string(Body(b)) == "0" {
 			t.Errorf("%s: the refresh has put what it loaded before", what)
 		}
@@ -171,7 +171,7 @@ func TestAFailedRefreshKeepsTheValue(t *testing.T) {
 		v, err := s.Read(ctxb, ref, aMinute, 0, func(context.Context) (Loaded, error) { return l, nil })
 		wantVersion(t, v, err, 0)
 		var e Entry
-		within(t, what+": the claim is given back", 30*time.Second, func() bool {
+		within(t, what+": the claim is given back", func() bool {
 			b, err := db.Get(ctxb, ref.Name).Bytes()
 			if err == nil {
 				e, err = Decode(b)
@@ -185,18 +185,26 @@ func TestAFailedRefreshKeepsTheValue(t *testing.T) {
 	}
 }
 
-// TestAHotRowNeverMisses: it is read all the time, and lives a second.
+// TestAHotRowNeverMisses: it is read all the time, and lives two seconds.
 func TestAHotRowNeverMisses(t *testing.T) {
+	t.Parallel() // it waits
 	s, reg := newSidecar(t, testConfig(), realredis.T(t)), new(row)
 	ref := Ref{Server: "c1", Name: "rs:1.0:k"}
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
-		v, err := s.Read(ctxb, ref, time.Second, 0, reg.loader)
+	const life = 2 * time.Second
+	stalls := 0.0 // a time without reads, or too short for a refresh, that the machine is to blame for
+	for end, last := time.Now().Add(3*life), time.Now(); last.Before(end); time.Sleep(time.Millisecond) {
+		v, err := s.Read(ctxb, ref, life, 0, reg.loader)
 		wantVersion(t, v, err, 0)
+		now := time.Now()
+		if now.Sub(last) > life/40 {
+			stalls++
+		}
+		last = now
 	}
 	misses, refreshes := testutil.ToFloat64(s.metrics.misses), testutil.ToFloat64(s.metrics.refreshes)
 	t.Logf("%v misses, %v refreshes", misses, refreshes)
-	if misses > 2 || refreshes < 2 { // the first, and one that may have come while the machine had no time for us
-		t.Errorf("%v misses, %v refreshes", misses, refreshes)
+	if misses > 1+stalls || refreshes+stalls < 2 {
+		t.Errorf("%v misses, %v refreshes, %v stalls", misses, refreshes, stalls)
 	}
 }
 
@@ -218,9 +226,9 @@ func TestRefreshesAreBounded(t *testing.T) {
 			})
 		}
 	}
-	within(t, "as many as may are under way", 30*time.Second, func() bool { return loads.Load() == mostRefreshes })
+	within(t, "as many as may are under way", func() bool { return loads.Load() == mostRefreshes })
 	close(goOn)
-	within(t, "all have ended", 30*time.Second, func() bool { return testutil.ToFloat64(s.metrics.refreshes) == mostRefreshes })
+	within(t, "all have ended", func() bool { return testutil.ToFloat64(s.metrics.refreshes) == mostRefreshes })
 	if loads.Load() != mostRefreshes {
 		t.Errorf("%d loads", loads.Load())
 	}

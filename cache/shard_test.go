@@ -61,13 +61,24 @@ func (r *row) writer(_ context.Context, poisoned func() error) error {
 	return nil
 }
 
-// testConfig is short where tests wait.
+// testConfig has the patience that a busy machine needs, but for the fill of another reader.
 func testConfig() Config {
-	c := DefaultConfig()
+	c := patient()
 	c.LeaseWait = 150 * time.Millisecond
-	c.CleanTimeout = 500 * time.Millisecond
-	c.StepTimeout = 400 * time.Millisecond
 	return c
+}
+
+// patient is a configuration in which only word of the end of a lease can end a wait in good time.
+func patient() Config {
+	c := DefaultConfig()
+	c.LeaseTTL, c.LeaseWait, c.LoadTimeout, c.ReadTimeout = 3*time.Minute, time.Minute, time.Minute, 4*time.Minute
+	c.StepTimeout, c.CleanTimeout, c.WriteTimeout, c.PoisonTTL = 20*time.Second, 20*time.Second, 20*time.Second, time.Minute
+	return c
+}
+
+// hurry ends the patience with servers that are known not to answer from now on. Nothing may be under way.
+func (s *sidecar) hurry() {
+	s.cfg.StepTimeout, s.cfg.CleanTimeout = 200*time.Millisecond, 500*time.Millisecond
 }
 
 // sidecar is one Cache with its own connections.
@@ -83,7 +94,7 @@ func newSidecar(t testing.TB, cfg Config, servers ...*realredis.Server) *sidecar
 	reg := prometheus.NewRegistry()
 	log := slog.New(slog.DiscardHandler)
 	sc := DefaultServersConfig()
-	sc.ConnectTimeout, sc.RetryMax = 300*time.Millisecond, 100*time.Millisecond
+	sc.ConnectTimeout, sc.PoolTimeout, sc.RetryMax = cfg.StepTimeout, cfg.StepTimeout/2, 100*time.Millisecond
 	ss, err := NewServers(sc, reg, log)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +120,7 @@ func newSidecar(t testing.TB, cfg Config, servers ...*realredis.Server) *sidecar
 // newSidecarLike makes another sidecar of the same servers.
 func newSidecarLike(t testing.TB, s *sidecar) *sidecar {
 	t.Helper()
-	other := newSidecar(t, testConfig())
+	other := newSidecar(t, s.cfg)
 	if other.config = s.config; other.servers.Apply(s.config) != nil {
 		t.Fatal("what one sidecar took the other refused")
 	}
@@ -218,14 +229,14 @@ func stepOf(c *Cache, cmd redis.Cmder) string {
 
 var ctxb = context.Background()
 
-func within(t testing.TB, what string, d time.Duration, ok func() bool) {
+func within(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(aMinute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s", d, what)
+	t.Fatalf("not within %v: %s", aMinute, what)
 }
 
 func wantVersion(t testing.TB, v Value, err error, version int) {

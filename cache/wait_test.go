@@ -16,14 +16,6 @@ import (
 	"ringside/internal/realredis"
 )
 
-// patient is a configuration in which only word of the end of a lease can end a wait in good time.
-func patient() Config {
-	cfg := testConfig()
-	cfg.LeaseTTL, cfg.LeaseWait, cfg.LoadTimeout, cfg.ReadTimeout = 3*time.Minute, time.Minute, time.Minute, 4*time.Minute
-	cfg.StepTimeout, cfg.CleanTimeout, cfg.PoisonTTL = 20*time.Second, 20*time.Second, time.Minute
-	return cfg
-}
-
 // meeting is a reader of sidecar a whose load goes on when it is told to, and one of sidecar b that waits for it.
 type meeting struct {
 	t          *testing.T
@@ -76,7 +68,7 @@ func (m *meeting) read(s *sidecar, got chan<- Value, load func(context.Context) 
 // awaited waits until b's reader has said so in the lease.
 func (m *meeting) awaited() {
 	m.t.Helper()
-	within(m.t, "the second reader waits", 30*time.Second, func() bool {
+	within(m.t, "the second reader waits", func() bool {
 		lease, _ := m.db.Get(ctxb, m.ref.Name).Bytes()
 		return Kind(lease) == KindLease && lease[awaitedByte]&0x80 != 0
 	})
@@ -160,7 +152,7 @@ func TestAWaitingReaderIsWokenByWhateverEndsTheLease(t *testing.T) {
 		if n, err := m.db.ClientKillByFilter(ctxb, "TYPE", "pubsub").Result(); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
-		within(t, "the second reader asks again and again", 30*time.Second, func() bool { return m.asks.Load() > 5 })
+		within(t, "the second reader asks again and again", func() bool { return m.asks.Load() > 5 })
 		close(m.goOn)
 		m.want(Hit, 0)
 		<-m.first
@@ -206,7 +198,7 @@ func TestAServerThatMayNotBeListenedToIsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	within(t, "it asks again and again", 30*time.Second, func() bool { return m.asks.Load() > 5 })
+	within(t, "it asks again and again", func() bool { return m.asks.Load() > 5 })
 	close(m.goOn)
 	m.want(Hit, 0)
 	<-m.first
@@ -248,7 +240,7 @@ func TestOneConnectionIsListenedTo(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	group.Go(func() { a.ReadMany(ctxb, items, load) })
-	within(t, "all have leases", 30*time.Second, func() bool { return db.DBSize(ctxb).Val() == rows })
+	within(t, "all have leases", func() bool { return db.DBSize(ctxb).Val() == rows })
 	if n := pubsub(); n != 0 {
 		t.Errorf("%d connections listen before anybody waits", n)
 	}
@@ -261,17 +253,17 @@ func TestOneConnectionIsListenedTo(t *testing.T) {
 			}
 		})
 	}
-	within(t, "all are waited for", 30*time.Second, func() bool { return testutil.ToFloat64(b.metrics.waiting) == rows })
-	within(t, "each lease has a channel", 30*time.Second, func() bool { return channels() == (rows+mostAtOnce-1)/mostAtOnce })
+	within(t, "all are waited for", func() bool { return testutil.ToFloat64(b.metrics.waiting) == rows })
+	within(t, "each lease has a channel", func() bool { return channels() == (rows+mostAtOnce-1)/mostAtOnce })
 	if n := pubsub(); n != 1 {
 		t.Errorf("%d connections listen, want 1", n)
 	}
 	close(goOn)
 	group.Wait()
-	within(t, "no channel is left", 30*time.Second, func() bool { return channels() == 0 })
+	within(t, "no channel is left", func() bool { return channels() == 0 })
 	srv := b.servers.acquire("c1")
 	defer b.servers.release(srv)
-	within(t, "nothing is kept of it", 30*time.Second, func() bool {
+	within(t, "nothing is kept of it", func() bool {
 		srv.listener.mu.Lock()
 		defer srv.listener.mu.Unlock()
 		return len(srv.listener.topics) == 0

@@ -16,7 +16,9 @@ import (
 
 func watch(t *testing.T, servers ...ServerConfig) *Watcher {
 	t.Helper()
-	s, err := NewServers(DefaultServersConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	cfg := DefaultServersConfig()
+	cfg.ConnectTimeout = 20 * time.Second
+	s, err := NewServers(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +43,7 @@ func look(w *Watcher, within time.Duration) (Health, error) {
 
 func wantHealth(t *testing.T, w *Watcher, want Health) {
 	t.Helper()
-	if got, err := look(w, 5*time.Second); err != nil || got != want {
+	if got, err := look(w, 30*time.Second); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }
@@ -86,7 +88,7 @@ func TestWatcherSaysHowAServerIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var failed *ServerError
-	if _, err := look(w, 5*time.Second); !errors.As(err, &failed) || failed.Server != "c1" {
+	if _, err := look(w, 30*time.Second); !errors.As(err, &failed) || failed.Server != "c1" {
 		t.Errorf("a server that is gone: %v", err)
 	}
 	if err := r.Restart(ctxb); err != nil {
@@ -112,7 +114,7 @@ func TestWatcherNeedsNoMoreThanTheRightsOfASidecar(t *testing.T) {
 	}
 
 	w = watch(t, ServerConfig{Name: "c1", Addr: r.Addr(), Username: "side", Password: "wrong"})
-	if _, err := look(w, 5*time.Second); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+	if _, err := look(w, 30*time.Second); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("wrong password: %v", err)
 	}
 	if _, err := look(watch(t), time.Second); !errors.Is(err, ErrUnknownServer) {
@@ -153,7 +155,7 @@ func TestAServerKnowsWhoLooksAfterIt(t *testing.T) {
 	r := realredis.T(t)
 	for _, name := range []string{"one", "two"} {
 		cfg := DefaultServersConfig()
-		cfg.Watcher = name
+		cfg.Watcher, cfg.ConnectTimeout = name, 20*time.Second
 		s, err := NewServers(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

@@ -176,6 +176,7 @@ func (w *write) tryClean() {
 func (w *write) clean() error {
 	ctx, cancel := context.WithTimeout(w.ctx, w.c.cfg.CleanTimeout)
 	defer cancel()
+	end, _ := ctx.Deadline()
 	next := 0
 	var why error
 	for pause := firstCleanPause; ; pause = min(2*pause, lastCleanPause) {
@@ -189,7 +190,7 @@ func (w *write) clean() error {
 		if err == nil {
 			return nil
 		}
-		if why == nil || ctx.Err() == nil { // a try that our own time cut short tells less than the one before
+		if why == nil || time.Now().Before(end) { // a try that our own time cut short tells less than the one before
 			why = err
 		}
 		if ctx.Err() == nil {

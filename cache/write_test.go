@@ -35,7 +35,7 @@ func TestWritePoisonsCommitsCleans(t *testing.T) {
 		}
 		for i, ref := range refs {
 			b, _ := db[i].Get(ctxb, ref.Name).Bytes()
-			if left := db[i].PTTL(ctxb, ref.Name).Val(); Kind(b) != KindPoison || left > s.cfg.PoisonTTL || left < s.cfg.PoisonTTL-time.Second {
+			if left := db[i].PTTL(ctxb, ref.Name).Val(); Kind(b) != KindPoison || left > s.cfg.PoisonTTL || left < s.cfg.PoisonTTL-30*time.Second {
 				t.Errorf("before the commit %s holds %s for %v", ref.Server, Kind(b), left)
 			}
 		}
@@ -133,7 +133,7 @@ func TestNothingIsCommittedWithoutPoison(t *testing.T) {
 		if se := (*ServerError)(nil); !errors.As(err, &se) || se.Server != server {
 			t.Errorf("%s: %v", server, err)
 		}
-		within(t, "the other server's poison is lifted", time.Second, func() bool { return db.Exists(ctxb, "rs:1.0:k").Val() == 0 })
+		within(t, "the other server's poison is lifted", func() bool { return db.Exists(ctxb, "rs:1.0:k").Val() == 0 })
 	}
 	if v := version(reg.load().Body); v != 0 {
 		t.Errorf("%d writes were committed", v)
@@ -148,6 +148,7 @@ func TestCommittedWriteThatCannotBeCleaned(t *testing.T) {
 	err := s.Write(ctxb, refs, func(ctx context.Context, poisoned func() error) error {
 		err := reg.writer(ctx, poisoned)
 		r2.Kill()
+		s.hurry()
 		return err
 	})
 	var ce *CleanError
@@ -164,9 +165,7 @@ func TestCommittedWriteThatCannotBeCleaned(t *testing.T) {
 
 func TestCleaningIsRepeatedUntilTheServerAnswers(t *testing.T) {
 	r := realredis.T(t)
-	cfg := testConfig()
-	cfg.CleanTimeout = 5 * time.Second
-	s := newSidecar(t, cfg, r)
+	s := newSidecar(t, testConfig(), r)
 	reg, ref := new(row), Ref{Server: "c1", Name: "rs:1.0:k"}
 	var resumed sync.WaitGroup
 	err := s.Write(ctxb, []Ref{ref}, func(ctx context.Context, poisoned func() error) error {
@@ -174,6 +173,7 @@ func TestCleaningIsRepeatedUntilTheServerAnswers(t *testing.T) {
 		if err := r.Pause(); err != nil {
 			t.Error(err)
 		}
+		s.cfg.StepTimeout = 200 * time.Millisecond
 		resumed.Go(func() {
 			time.Sleep(600 * time.Millisecond)
 			r.Resume()

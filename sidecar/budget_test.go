@@ -98,7 +98,7 @@ func (c *budgetCluster) start() *budgetSide {
 	if _, err := s.link.get(c.t.Context()); err != nil {
 		c.t.Error(err)
 	}
-	s.fleet = origin.New(origin.Config{ConnectTimeout: 10 * time.Second}, nil, nil) // the machine is slower than a shard may be
+	s.fleet = origin.New(origin.Config{ConnectTimeout: 20 * time.Second}, nil, nil) // the machine is slower than a shard may be
 	s.fleet.GuardDoors(s.link.door)
 	s.fleet.SetLimit("s1", origin.Share(c.shard.MaxConnections, 1))
 	if err := s.fleet.Apply([]origin.ShardConfig{c.shard}); err != nil {
@@ -231,7 +231,7 @@ func TestTheBudgetOfTheClusterIsNeverExceeded(t *testing.T) {
 		began := time.Now()
 		for i := range all {
 			for all[i].side.served.Load() < since[i]+3 {
-				if time.Since(began) > time.Minute {
+				if time.Since(began) > 2*patience {
 					t.Errorf("%s: sidecar %d is not served: %+v", what, i, all[i].side.fleet.Pools()[0])
 					return
 				}

@@ -208,6 +208,7 @@ func TestWritesGoOnThroughPlannedChanges(t *testing.T) {
 // A server that is to hand over rows dies in the middle: the shards stay in that phase until a topology does without it, and are then done soon.
 func TestTheFormerOwnerDiesWhileItsRowsAreHandedOver(t *testing.T) {
 	c := newRowCluster(t, 2)
+	c.step = 2 * time.Second // less than the server stands still
 	s := c.newSide(true)
 	const rows = 200
 	c.fill(rows)

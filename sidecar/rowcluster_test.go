@@ -30,6 +30,7 @@ type rowCluster struct {
 	caches    map[string]*realredis.Server
 	keyspaces *keyspace.Set
 	viewTTL   time.Duration
+	step      time.Duration // what a step of the cache may take
 	shards    []origin.ShardConfig
 	now       *topology.Topology
 
@@ -47,7 +48,7 @@ type rowSide struct {
 // newRowCluster starts n cache servers, c1 to cn, and two shards, s1 and s2. Sidecars come with newSide.
 func newRowCluster(t *testing.T, n int) *rowCluster {
 	t.Helper()
-	c := &rowCluster{t: t, caches: map[string]*realredis.Server{}, viewTTL: 500 * time.Millisecond}
+	c := &rowCluster{t: t, caches: map[string]*realredis.Server{}, viewTTL: 500 * time.Millisecond, step: 20 * time.Second}
 	ks, err := keyspace.Compile(keyspace.Spec{Name: "user", Pattern: "user:{id:int}", Table: "users", TTL: 10 * time.Minute, NegativeTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -102,16 +103,20 @@ func (c *rowCluster) newSide(keepers bool) *rowSide {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s := &rowSide{reg: prometheus.NewRegistry()}
 	var err error
-	if s.servers, err = cache.NewServers(cache.DefaultServersConfig(), s.reg, log); err != nil {
+	sc := cache.DefaultServersConfig()
+	sc.ConnectTimeout, sc.PoolTimeout = c.step, c.step/2
+	if s.servers, err = cache.NewServers(sc, s.reg, log); err != nil {
 		t.Fatal(err)
 	}
 	cfg := cache.DefaultConfig()
-	cfg.StepTimeout, cfg.LeaseTTL, cfg.LeaseWait, cfg.LoadTimeout, cfg.ReadTimeout = 2*time.Second, 8*time.Second, 4*time.Second, 4*time.Second, 10*time.Second
+	cfg.StepTimeout, cfg.LeaseTTL, cfg.LeaseWait, cfg.LoadTimeout, cfg.ReadTimeout = c.step, 2*time.Minute, 4*time.Second, time.Minute, 2*time.Minute
+	cfg.WriteTimeout, cfg.CleanTimeout, cfg.PoisonTTL = 20*time.Second, max(c.step, cfg.CleanTimeout), 2*time.Minute
 	entries, err := cache.New(cfg, s.servers, s.reg, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fleet := origin.New(origin.Config{ViewTTL: c.viewTTL}, s.reg, log)
+	fleet := origin.New(origin.Config{ViewTTL: c.viewTTL, ConnectTimeout: 10 * time.Second, LoadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, LockTimeout: 10 * time.Second,
+		QueueWait: 10 * time.Second, AdminTimeout: time.Minute}, s.reg, log)
 	f := newFeed()
 	f.topology, f.fleet, f.catalog, f.log, f.patience = &topology.Holder{}, fleet, &catalogLink{}, log, holdFor(c.viewTTL)+2*time.Second
 	fleet.OnView(f.onView)
@@ -227,9 +232,9 @@ func (c *rowCluster) settle() {
 
 func (c *rowCluster) await(what string, ok func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("not within 30 s: %s", what)
+			c.t.Fatalf("not within %v: %s", 2*patience, what)
 		}
 	}
 }

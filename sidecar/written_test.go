@@ -16,6 +16,7 @@ import (
 // because the ring has changed meanwhile.
 func TestACommittedWriteIsNotTriedAgain(t *testing.T) {
 	c := newRowCluster(t, 2)
+	c.step = 2 * time.Second // less than the server stands still
 	s := c.newSide(false)
 	c.fill(50)
 	k := c.key(7)

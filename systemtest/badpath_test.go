@@ -32,7 +32,7 @@ func newBadPath(t *testing.T) *badPath {
 	t.Helper()
 	r := newRig(t)
 	b := &badPath{cluster: own(t, func(o *localcluster.Options) {
-		o.Binary, o.Env, o.Sidecars, o.Config = failing(t), r.env, 5, fmt.Sprintf("limits: { cache_down_after: %v }\n", downAfter)
+		o.Binary, o.Env, o.Sidecars, o.Config = failing(t), r.env, 5, fmt.Sprintf("limits: { cache_down_after: %v, %s }\n", downAfter, hold)
 	})}
 	b.server, b.hurt = b.Caches[1].Name, b.Sidecars[4]
 	b.link = r.link(b.hurt.Name, b.server)
@@ -196,7 +196,7 @@ func (b *badPath) lose(t *testing.T, hurt func(), last time.Duration) {
 	}
 	first := read(1)
 	refused(reader.do(t, "GET", b.plain[0]), "the first plain key")
-	eventually(t, 30*time.Second, "its vote is known to the others", func() bool { return b.votes(t, b.Sidecars[0]) == 1 && b.votes(t, b.hurt) == 1 })
+	eventually(t, time.Minute, "its vote is known to the others", func() bool { return b.votes(t, b.Sidecars[0]) == 1 && b.votes(t, b.hurt) == 1 })
 	voted := time.Since(begun)
 	var slowest time.Duration
 	for n := 0; time.Since(begun) < last+voted; n++ {
@@ -218,14 +218,14 @@ func (b *badPath) lose(t *testing.T, hurt func(), last time.Duration) {
 
 	b.link.heal()
 	healed := time.Now()
-	eventually(t, 30*time.Second, "plain keys again", func() bool { return reader.do(t, "GET", b.plain[0]) == b.plain[0] })
-	eventually(t, 30*time.Second, "rows written again", func() bool { return !strings.HasPrefix(reader.do(t, "HSET", b.rows[1], "visits", "1"), "-") })
-	eventually(t, 30*time.Second, "no vote any more", func() bool { return b.votes(t, b.Sidecars[0]) == 0 && b.votes(t, b.hurt) == 0 })
+	eventually(t, time.Minute, "plain keys again", func() bool { return reader.do(t, "GET", b.plain[0]) == b.plain[0] })
+	eventually(t, time.Minute, "rows written again", func() bool { return !strings.HasPrefix(reader.do(t, "HSET", b.rows[1], "visits", "1"), "-") })
+	eventually(t, time.Minute, "no vote any more", func() bool { return b.votes(t, b.Sidecars[0]) == 0 && b.votes(t, b.hurt) == 0 })
 	for i, key := range b.plain {
 		reader.want(t, key, "GET", key)
 		read(i)
 	}
-	eventually(t, 30*time.Second, "rows are read from the server again", func() bool {
+	eventually(t, time.Minute, "rows are read from the server again", func() bool {
 		before := b.hits(t)
 		read(2)
 		return b.hits(t) > before

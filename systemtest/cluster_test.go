@@ -43,8 +43,13 @@ type statements struct {
 	loads  int
 }
 
-// patient is for tests in which no server falls silent: one that only waits for its share of a busy machine must not look dead.
-const patient = "limits: { cache_down_after: 20s }\n"
+// unhurried has limits that hold on a busy machine.
+const unhurried = "limits: { " + hold + " }\n"
+
+const hold = "connect_timeout: 5s, shard_queue_wait: 2s, shard_connect_timeout: 10s, shard_read_timeout: 3s"
+
+// patient is for tests in which no server falls silent besides: one that only waits for its share of a busy machine must not look dead.
+const patient = "limits: { cache_down_after: 20s, " + hold + " }\n"
 
 // startCluster starts a cluster on ports that are free.
 func startCluster(program string, change func(*localcluster.Options)) (_ *cluster, err error) {
@@ -58,7 +63,7 @@ func startCluster(program string, change func(*localcluster.Options)) (_ *cluste
 		return nil, err
 	}
 	o := localcluster.DefaultOptions()
-	o.Binary, o.Rows, o.Log = program, rows, out
+	o.Binary, o.Rows, o.Log, o.Config = program, rows, out, unhurried
 	o.Settings = map[string]string{
 		"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB",
 		// Into a file of its own in each data directory, so that the other output is that of the sidecars and of Redis.
@@ -282,7 +287,7 @@ func sql(t *testing.T, dsn string) *pgx.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 		defer cancel()
 		_ = conn.Close(ctx) // the server may be gone
 	})

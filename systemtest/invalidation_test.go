@@ -42,7 +42,7 @@ func following(s *localcluster.Sidecar) map[string]followed {
 // awaitFollowers waits until these sidecars know that each shard is followed.
 func (c *cluster) awaitFollowers(t *testing.T, sidecars ...*localcluster.Sidecar) time.Duration {
 	t.Helper()
-	return eventually(t, 60*time.Second, "every shard is followed", func() bool {
+	return eventually(t, time.Minute, "every shard is followed", func() bool {
 		for _, s := range sidecars {
 			all := following(s)
 			for _, sh := range c.Shards {
@@ -134,7 +134,7 @@ func (b *bystander) oneAtATime(t *testing.T) {
 	slices.Sort(took)
 	p50, p99 := took[len(took)/2], took[len(took)*99/100]
 	t.Logf("from commit to the first fresh read: p50 %v, p99 %v, longest %v", p50, p99, took[len(took)-1])
-	if p50 > 2*time.Second || p99 > 2*time.Second+raceSlack*8*time.Second && !m.overworked(begun, time.Now()) {
+	if (p50 > 2*time.Second || p99 > 2*time.Second+raceSlack*8*time.Second) && !m.overworked(begun, time.Now()) {
 		t.Errorf("half of the changes are seen within %v, 99 in 100 within %v", p50, p99)
 	}
 }
@@ -142,6 +142,7 @@ func (b *bystander) oneAtATime(t *testing.T) {
 // insertsAndDeletes: that a row is missing is cached for 5 s; an INSERT voids that before.
 func (b *bystander) insertsAndDeletes(t *testing.T) {
 	var all []time.Duration
+	m, begun := watchMachine(t), time.Now()
 	for i := range 20 {
 		id := 700_000 + i
 		key := fmt.Sprintf("user:%d", id)
@@ -155,7 +156,7 @@ func (b *bystander) insertsAndDeletes(t *testing.T) {
 		b.sees(t, "(nil)", key)
 	}
 	slices.Sort(all)
-	if median := all[len(all)/2]; median > 3*time.Second { // each of them would be, without the INSERT's doing, after 5 s
+	if median := all[len(all)/2]; median > 3*time.Second && !m.overworked(begun, time.Now()) { // each of them would be, without the INSERT's doing, after 5 s
 		t.Errorf("half of the rows that were inserted are seen after more than %v", median)
 	}
 	t.Logf("rows that were inserted are seen within %v", all[len(all)-1])
@@ -193,7 +194,7 @@ func (b *bystander) allFresh(t *testing.T) time.Duration {
 	want := map[string]string{}
 	begun := time.Now()
 	for _, conn := range b.conns {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		all, err := conn.Query(ctx, "select id::text, row_to_json(u)::text from users u")
 		if err != nil {
 			t.Fatal(err)
@@ -249,7 +250,7 @@ func (b *bystander) dropSlot(t *testing.T) {
 	b.readAll(t)
 	for name, conn := range b.conns {
 		eventually(t, time.Minute, "the slot of "+name+" is dropped", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := conn.Exec(ctx, `select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null and database = current_database();
 select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database() and not active;`)

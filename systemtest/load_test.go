@@ -179,7 +179,7 @@ func TestSessionsStayWithinTheBudget(t *testing.T) {
 		if n.most.Load() < manySessions && !m.overworked(begun, time.Now()) {
 			t.Errorf("at most %d sessions of shard s%d: the pressure should have used more of the budget", n.most.Load(), i+1)
 		}
-		if n.over > time.Second {
+		if n.over > time.Second && !m.overworked(begun, time.Now()) {
 			t.Errorf("more than 64 sessions of shard s%d for %v", i+1, n.over)
 		}
 	}

@@ -127,6 +127,7 @@ func TestMotionKeepsCachedRows(t *testing.T) {
 			t.Fatalf("%v %v", v, err)
 		}
 	}
+	m := watchMachine(t, c.Sidecars[0].PID(), c.Sidecars[1].PID())
 	load := readSteadily(t, c, rows, perSecond)
 	time.Sleep(3 * time.Second)
 	before := c.rowsRead(t)
@@ -162,7 +163,7 @@ func TestMotionKeepsCachedRows(t *testing.T) {
 			t.Errorf("%s: %d of %d rows were not where they were looked for at first", change.what, missed, reads)
 		}
 		// Twice is what it should be; but a machine that others use as well may be slow now and was not before.
-		if p99 > 4*calm && p99 > 50*time.Millisecond {
+		if p99 > 4*calm && p99 > 50*time.Millisecond && m.share(begun, time.Now()) < 0.01 {
 			t.Errorf("%s: the 99th percentile is %v, before it was %v", change.what, p99, calm)
 		}
 		// Two in a hundred is what it should be, and is on a machine that keeps up; where it stands still, views expire.
@@ -211,6 +212,10 @@ func TestMotionWhenAServerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed := time.Now()
+	m := watchMachine(t)
+	for _, s := range c.Sidecars {
+		m.watch(s.PID())
+	}
 	var slowest time.Duration
 	for n, key := range lost {
 		begun := time.Now()
@@ -220,7 +225,7 @@ func TestMotionWhenAServerDies(t *testing.T) {
 		slowest = max(slowest, time.Since(begun))
 	}
 	t.Logf("%d rows of the dead server were served within %v of its death, each within %v", len(lost), time.Since(killed).Round(time.Millisecond), slowest)
-	if slowest > time.Second { // 50 ms is what it should be
+	if slowest > time.Second && !m.overworked(killed, time.Now()) { // 50 ms is what it should be
 		t.Errorf("a row of the dead server took %v", slowest)
 	}
 	live := eventually(t, time.Minute, "the new placement on all sidecars", func() bool {
@@ -240,7 +245,7 @@ func TestMotionWhenAServerDies(t *testing.T) {
 		return true
 	})
 	t.Logf("live everywhere %v after the death, rows written %v later", live.Round(time.Millisecond), served.Round(time.Millisecond))
-	if total := live + served; total > 10*time.Second { // 4 s is what it should be
+	if total := live + served; total > 10*time.Second && !m.overworked(killed, time.Now()) { // 4 s is what it should be
 		t.Errorf("the new placement counted %v after the death", total)
 	}
 	if r, err = ringOf(c.Sidecars[1]); err != nil {

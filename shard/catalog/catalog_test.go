@@ -303,7 +303,7 @@ func TestServerKilledAndBack(t *testing.T) {
 	if err := c.CompareAndSwap(t.Context(), 1, rec(2, "b")); !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("CompareAndSwap without a server: %v", err)
 	}
-	if took := time.Since(begun); took > Timeout {
+	if took := time.Since(begun); took > 4*Timeout {
 		t.Errorf("two refusals took %v", took)
 	}
 	if _, err := Open(t.Context(), server.DSN(), nil); !errors.Is(err, ErrUnavailable) {
@@ -340,7 +340,7 @@ func TestCallsEndInTime(t *testing.T) {
 	defer cancel()
 	begun := time.Now()
 	_, _, err := c.Load(ctx)
-	if took := time.Since(begun); !errors.Is(err, ErrUnavailable) || took > 2*time.Second {
+	if took := time.Since(begun); !errors.Is(err, ErrUnavailable) || took > Timeout {
 		t.Errorf("Load of a paused server: %v after %v", err, took)
 	}
 	closed := make(chan error, 1)
@@ -351,7 +351,7 @@ func TestCallsEndInTime(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	begun = time.Now()
 	c.Close()
-	if took := time.Since(begun); took > 2*closeTimeout {
+	if took := time.Since(begun); took > closeTimeout+4*Timeout {
 		t.Errorf("Close took %v", took)
 	}
 	select {
@@ -359,7 +359,7 @@ func TestCallsEndInTime(t *testing.T) {
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("a call that Close ended: %v", err)
 		}
-	case <-time.After(2 * time.Second):
+	case <-time.After(4 * Timeout):
 		t.Error("Close does not end a call")
 	}
 	if err := server.Resume(); err != nil {

@@ -32,8 +32,8 @@ const patience = 60 * time.Second
 // quick are settings that make a test short.
 func quick() Config {
 	return Config{
-		Sidecar: "a1", Beat: 200 * time.Millisecond, Look: 100 * time.Millisecond, LagLimit: 10 * time.Second,
-		OffRetry: 200 * time.Millisecond, Check: 300 * time.Millisecond,
+		Sidecar: "a1", Beat: 200 * time.Millisecond, Look: 100 * time.Millisecond, LagLimit: patience,
+		OffRetry: 200 * time.Millisecond, Check: 300 * time.Millisecond, CallTimeout: patience / 2,
 	}
 }
 
@@ -102,7 +102,7 @@ func (b *bed) connect() *pgx.Conn {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = conn.Close(ctx) // the test may have ended its server
 	})

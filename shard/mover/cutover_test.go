@@ -30,7 +30,7 @@ func (r *rig) status(id int64) catalog.Part {
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(4 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("never: %s", what)
 		}

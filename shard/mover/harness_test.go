@@ -66,7 +66,8 @@ func rigAt(t testing.TB, rows int, one, two, journal string, more ...string) *ri
 	if r.set, err = keyspace.NewSet([]*keyspace.Keyspace{r.ks}); err != nil {
 		t.Fatal(err)
 	}
-	r.fleet = origin.New(origin.Config{ViewTTL: viewTTL}, nil, log)
+	r.fleet = origin.New(origin.Config{ViewTTL: viewTTL, ConnectTimeout: 10 * time.Second, LoadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, LockTimeout: 10 * time.Second,
+		QueueWait: 10 * time.Second, AdminTimeout: time.Minute}, nil, log)
 	t.Cleanup(r.fleet.Close)
 	if err := r.fleet.Apply([]origin.ShardConfig{{Name: "s1", DSN: one, MaxConnections: 16}, {Name: "s2", DSN: two, MaxConnections: 16}}); err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func connect(t testing.TB, dsn string) *pgx.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = conn.Close(ctx) // the test may have killed its server
 	})
@@ -162,7 +163,7 @@ func (r *rig) publish(_ context.Context, _ uint64, p catalog.NewPart) error {
 // mover makes a Mover that is not running yet.
 func (r *rig) mover(holder string, change func(c *Config)) *Mover {
 	r.t.Helper()
-	cfg := Config{Holder: holder, ViewTTL: viewTTL, Look: 50 * time.Millisecond, Lease: time.Second, Retry: 20 * time.Millisecond, Grace: 50 * time.Millisecond,
+	cfg := Config{Holder: holder, ViewTTL: viewTTL, Look: 50 * time.Millisecond, Lease: 10 * time.Second, Retry: 20 * time.Millisecond, Grace: 50 * time.Millisecond,
 		Block: 10 * time.Second} // the machine may be slow; what the bound does has tests of its own
 	if change != nil {
 		change(&cfg)
@@ -222,7 +223,7 @@ func (r *rig) request(from, to string, vnodes []uint16, parts int) int64 {
 // await waits until all parts of a move have ended, and returns them.
 func (r *rig) await(id int64) []catalog.Part {
 	r.t.Helper()
-	for deadline := time.Now().Add(120 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		all, err := r.journal.Parts(context.Background(), 100)
 		var parts []catalog.Part
 		open := 0

@@ -36,7 +36,7 @@ func TestAMoveWaitsForTheOutbox(t *testing.T) {
 	r.exec("s1", `insert into ringside.outbox (key, vnode, shard_vnode) values ('counter:1', 0, $1), ('counter:2', 0, 1)`, int(some()[3]))
 	r.start(r.mover("a", nil))
 	id := r.request("s1", "s2", some(), 1)
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		parts, err := r.journal.Parts(t.Context(), 1)
 		if err == nil && len(parts) == 1 && strings.Contains(parts[0].Why, errOwed.Error()) {
 			break

@@ -29,7 +29,7 @@ func statements(t *testing.T, f *Fleet) (n uint64, rows float64) {
 
 // Guards P5: loads that wait at the same time share a statement, each gets its own rows in its own order, and one that finds the shard idle waits for nobody.
 func TestLoadsThatWaitShareAStatement(t *testing.T) {
-	f := newFixture(t, Config{LoadTimeout: 20 * time.Second, LockTimeout: 20 * time.Second, QueueWait: 20 * time.Second}, usersTable, `insert into users select n, 'user ' || n from generate_series(1, 600) n`)
+	f := newFixture(t, Config{}, usersTable, `insert into users select n, 'user ' || n from generate_series(1, 600) n`)
 	f.run()
 	ks := users(t)
 	load := func(from, n int) error {
@@ -64,7 +64,7 @@ func TestLoadsThatWaitShareAStatement(t *testing.T) {
 	for i := range 300 {
 		loads.Go(func() { errs <- load(2*i+1, 1+i%2) })
 	}
-	eventually(t, 10*time.Second, "all wait", func() bool { n, _ := f.pools["s1"].queuedLoads(time.Now()); return n == 300-lanes })
+	eventually(t, "all wait", func() bool { n, _ := f.pools["s1"].queuedLoads(time.Now()); return n == 300-lanes })
 	if _, err := holder.Exec(t.Context(), "commit"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestLoadsThatWaitShareAStatement(t *testing.T) {
 
 // A caller that gives up leaves nothing behind, and one whose time is over is refused as by any queue.
 func TestLoadsThatWaitGiveUp(t *testing.T) {
-	f := newFixture(t, Config{LoadTimeout: 20 * time.Second, LockTimeout: 20 * time.Second, QueueWait: 500 * time.Millisecond}, usersTable)
+	f := newFixture(t, Config{QueueWait: 4 * time.Second}, usersTable)
 	f.run()
 	ks := users(t)
 	holder := connect(t, f.dsn)
@@ -98,7 +98,7 @@ func TestLoadsThatWaitGiveUp(t *testing.T) {
 		}()
 	}
 	b := f.pools["s1"].batcher(ks)
-	eventually(t, 10*time.Second, "all lanes are taken", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.flying == lanes && b.unsent == 0 })
+	eventually(t, "all lanes are taken", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.flying == lanes && b.unsent == 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, _, err := f.Load(ctx, "s1", ks, keys); !errors.Is(err, context.DeadlineExceeded) {

@@ -65,7 +65,7 @@ func TestALongTransactionIsFound(t *testing.T) {
 			<-both
 		}
 	}()
-	eventually(t, time.Minute, "the transaction is long", func() bool { return f.Pools()[0].Diagnosis == LongTransaction })
+	eventually(t, "the transaction is long", func() bool { return f.Pools()[0].Diagnosis == LongTransaction })
 	cancel()
 	f.exec(`rollback`)
 	<-ended

@@ -60,7 +60,7 @@ func TestFailoverToAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	behind := connect(t, standby.DSN())
-	eventually(t, 30*time.Second, "the standby has the row", func() bool {
+	eventually(t, "the standby has the row", func() bool {
 		var name string
 		return behind.QueryRow(t.Context(), `select name from users`).Scan(&name) == nil && name == "old"
 	})
@@ -152,7 +152,7 @@ func TestFailoverToAStandby(t *testing.T) {
 	// The failover, once the standby has the log of all that was acknowledged.
 	f.run()
 	written := f.text(`select pg_current_wal_flush_lsn()::text`)
-	eventually(t, 30*time.Second, "the standby has the log", func() bool {
+	eventually(t, "the standby has the log", func() bool {
 		var has bool
 		return behind.QueryRow(t.Context(), `select pg_last_wal_receive_lsn() >= $1::text::pg_lsn`, written).Scan(&has) == nil && has
 	})
@@ -167,7 +167,7 @@ func TestFailoverToAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"id":1,"name":"newer","email":null,"visits":0}`
-	eventually(t, 30*time.Second, "the standby is the shard", func() bool {
+	eventually(t, "the standby is the shard", func() bool {
 		got, err := load(f.Fleet)
 		if err == nil && got != want {
 			t.Fatalf("read %s, want %s", got, want)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -102,7 +101,7 @@ func TestTheGuardOfAWriterThatWaited(t *testing.T) {
 			written <- err
 		}()
 		probe := connect(t, f.dsn)
-		eventually(t, 30*time.Second, "the writer waits for the lock", func() bool {
+		eventually(t, "the writer waits for the lock", func() bool {
 			var waiting bool
 			err := probe.QueryRow(context.Background(), `select exists (select from pg_locks where locktype = 'advisory' and not granted and database =
 				(select oid from pg_database where datname = current_database()))`).Scan(&waiting)

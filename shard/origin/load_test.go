@@ -37,7 +37,7 @@ func TestLoadOneAndMany(t *testing.T) {
 			}
 		}
 	}
-	if v, standing := f.Confirmation("s1").Trust(time.Now(), time.Second, 0); v.Epoch != at.Epoch || standing != shard.Current {
+	if v, standing := f.Confirmation("s1").Trust(time.Now(), plenty, 0); v.Epoch != at.Epoch || standing != shard.Current {
 		t.Errorf("a load confirms the view, but standing is %v", standing)
 	}
 }
@@ -160,7 +160,7 @@ func TestLoadIsOneStatement(t *testing.T) {
 	mark := func() { // what the server logs reaches us through a pipe, in order
 		marker++
 		f.exec(fmt.Sprintf("select 'marker %d'", marker))
-		eventually(t, 5*time.Second, "the log", func() bool { return strings.Contains(log.String(), fmt.Sprintf("'marker %d'", marker)) })
+		eventually(t, "the log", func() bool { return strings.Contains(log.String(), fmt.Sprintf("'marker %d'", marker)) })
 	}
 	mark()
 	for _, n := range []int{1, 2, 500} {

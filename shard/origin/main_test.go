@@ -48,9 +48,22 @@ func fixtureAt(t testing.TB, dsn string, cfg Config, tables ...string) *fixture 
 	return f
 }
 
+// plenty of time: what a busy machine is given.
+const plenty = time.Minute
+
+// patient returns cfg with much time for all that it does not set itself.
+func patient(cfg Config) Config {
+	for _, d := range []*time.Duration{&cfg.ConnectTimeout, &cfg.LockTimeout, &cfg.LoadTimeout, &cfg.WriteTimeout, &cfg.QueueWait, &cfg.AdminTimeout} {
+		if *d == 0 {
+			*d = plenty / 2
+		}
+	}
+	return cfg
+}
+
 func newFleet(t testing.TB, cfg Config, shards ...ShardConfig) *Fleet {
 	t.Helper()
-	f := New(cfg, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	f := New(patient(cfg), nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(f.Close)
 	if err := f.Apply(shards); err != nil {
 		t.Fatal(err)
@@ -88,7 +101,7 @@ func connect(t testing.TB, dsn string) *pgx.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = conn.Close(ctx) // the test may have killed its server
 	})
@@ -169,14 +182,14 @@ func columns(t testing.TB, doc string) []keyspace.Column {
 	return c
 }
 
-func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(plenty); ; time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("not within %v: %s", plenty, what)
 		}
 	}
 }

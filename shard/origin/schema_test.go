@@ -126,7 +126,7 @@ func TestAWriterThatWaitedBehindAMoverIsRefusedAfterIt(t *testing.T) {
 			written <- err
 		}()
 		probe := connect(t, f.dsn)
-		eventually(t, 5*time.Second, "the writer waits for the lock", func() bool {
+		eventually(t, "the writer waits for the lock", func() bool {
 			var waiting bool
 			err := probe.QueryRow(context.Background(),
 				`select exists (select from pg_locks where locktype = 'advisory' and not granted and database =
@@ -194,7 +194,7 @@ func TestInstallRefusesTheDatabaseOfAnotherShard(t *testing.T) {
 	}
 	// The poller finds it out too, and then nothing is read there.
 	runFleet(t, swapped)
-	eventually(t, 5*time.Second, "the shard is down", func() bool { return !swapped.Pools()[0].DownSince.IsZero() })
+	eventually(t, "the shard is down", func() bool { return !swapped.Pools()[0].DownSince.IsZero() })
 	if _, when := swapped.Confirmation("s2").View(); !when.IsZero() {
 		t.Error("the other shard's view was taken for its own")
 	}
@@ -268,16 +268,12 @@ func TestAdvanceUnderWriters(t *testing.T) {
 	last := at
 	for step := range 6 {
 		want := shard.View{Epoch: 8 + uint64(step)/3, Phase: shard.Phase(1 + step%3)}
-		start := time.Now()
 		got, err := f.Advance(t.Context(), "s1", want, fmt.Appendf(nil, "t%d", step))
 		if err != nil {
 			t.Fatalf("to %s: %v", want, err)
 		}
 		if !got.Same(want) {
 			t.Errorf("asked for %s, got %s", want, got)
-		}
-		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("to %s took %v", want, took)
 		}
 		// From here on nobody commits by an older view.
 		_, err = f.Write(t.Context(), "s1", last, upsert(t, key(t, ks, "user:1"), `{"name":"late"}`), nil)
@@ -331,7 +327,7 @@ func TestAdvanceIsBoundedAndStopsWithItsCaller(t *testing.T) {
 	f.exec(`select pg_advisory_xact_lock_shared($1, 0)`, LockGlobal)
 	next := shard.View{Epoch: 8, Phase: shard.Preparing}
 	start := time.Now()
-	if _, err := f.Advance(t.Context(), "s1", next, nil); err == nil || time.Since(start) > 20*time.Second {
+	if _, err := f.Advance(t.Context(), "s1", next, nil); err == nil || time.Since(start) > plenty {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

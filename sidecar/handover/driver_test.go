@@ -53,7 +53,7 @@ func TestTheStepsWaitForEverybody(t *testing.T) {
 	f.caller("c1", topology.Caller{Sidecar: "stranger", Epoch: 99, Held: []uint64{3}})
 	h := f.join("c2").Handovers[0]
 	f.run(c)
-	within(t, "the epoch is marked", 10*time.Second, func() bool {
+	within(t, "the epoch is marked", func() bool {
 		m, _, err := readMarker(ctxb, f.db["c1"])
 		return err == nil && m.Epoch == h.Since
 	})
@@ -64,7 +64,7 @@ func TestTheStepsWaitForEverybody(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	late.is(topology.Caller{Sidecar: "late", Epoch: h.Since})
-	within(t, "held", 10*time.Second, func() bool { return f.step(h) == topology.Held })
+	within(t, "held", func() bool { return f.step(h) == topology.Held })
 	if m, _, err := readMarker(ctxb, f.db["c2"]); err != nil || m.Epoch != h.Since {
 		t.Errorf("the new owner's marker is %v, %v", m, err)
 	}
@@ -75,7 +75,7 @@ func TestTheStepsWaitForEverybody(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	late.is(topology.Caller{Sidecar: "late", Epoch: h.Since, Held: []uint64{h.Since}})
-	within(t, "handed, carried and dropped", 10*time.Second, func() bool { return f.step(h) == topology.Handed && len(f.current().Handovers) == 0 })
+	within(t, "handed, carried and dropped", func() bool { return f.step(h) == topology.Handed && len(f.current().Handovers) == 0 })
 	if !late.alive() || testutil.ToFloat64(c.metrics.killed) != 0 {
 		t.Error("a connection was ended that did what it should")
 	}
@@ -92,7 +92,7 @@ func TestWhoHoldsAHandoverUpIsSentAway(t *testing.T) {
 	busy := f.caller("c1", topology.Caller{Sidecar: "busy", Epoch: 3})
 	f.join("c2")
 	f.run(c)
-	within(t, "the hand-over ends", 20*time.Second, func() bool { return len(f.current().Handovers) == 0 })
+	within(t, "the hand-over ends", func() bool { return len(f.current().Handovers) == 0 })
 	if deaf.alive() || busy.alive() || !good.alive() {
 		t.Errorf("deaf %v, busy %v, good %v", deaf.alive(), busy.alive(), good.alive())
 	}
@@ -136,7 +136,7 @@ func TestADriverCarriesAndSweeps(t *testing.T) {
 		f.finish(h)
 	})
 	f.run(c)
-	within(t, "the hand-overs end", 30*time.Second, func() bool { return len(f.current().Handovers) == 0 })
+	within(t, "the hand-overs end", func() bool { return len(f.current().Handovers) == 0 })
 	for i := range n {
 		if _, at := f.where(key(i)); f.db[at].Get(ctxb, key(i)).Val() != fmt.Sprint(i) {
 			t.Fatalf("%s is lost", key(i))
@@ -194,14 +194,14 @@ func TestAnotherDriverTakesOver(t *testing.T) {
 	f.must(f.db["c1"].Set(ctxb, lease, "somebody 1 2 3 4 5 0", 0).Err())
 	other := f.carrier(cfg, f.finish)
 	f.run(other)
-	within(t, "it waits, and tells what the other one says", 10*time.Second, func() bool {
+	within(t, "it waits, and tells what the other one says", func() bool {
 		p := other.Progress()
 		return len(p) == 1 && p[0].Elsewhere && p[0].Scanned == 1 && p[0].Carried == 2 && p[0].Step == topology.Handed && !p[0].Done
 	})
 	close(goOn)
 	stop()
 	f.must(f.db["c1"].Del(ctxb, lease).Err())
-	within(t, "the hand-over ends", 30*time.Second, func() bool { return len(f.current().Handovers) == 0 })
+	within(t, "the hand-over ends", func() bool { return len(f.current().Handovers) == 0 })
 	for i := range keys {
 		if _, at := f.where(fmt.Sprint(i)); f.db[at].Get(ctxb, fmt.Sprint(i)).Val() != fmt.Sprint(i) {
 			t.Fatalf("%d is lost", i)
@@ -218,17 +218,17 @@ func TestADriverWaitsForServers(t *testing.T) {
 	}
 	f.join("c2")
 	cfg := testConfig()
-	cfg.StepTimeout = 300 * time.Millisecond
+	cfg.StepTimeout = time.Second
 	c := f.carrier(cfg, f.finish)
 	failing := func() bool { p := c.Progress(); return len(p) == 1 && p[0].Err != nil }
 	f.must(f.servers["c1"].Pause())
 	f.run(c)
-	within(t, "it says why", 20*time.Second, failing)
+	within(t, "it says why", failing)
 	f.must(f.servers["c2"].Pause())
 	f.must(f.servers["c1"].Resume())
-	within(t, "it says that it is the new owner", 20*time.Second, func() bool { return failing() && strings.Contains(c.Progress()[0].Err.Error(), "c2") })
+	within(t, "it says that it is the new owner", func() bool { return failing() && strings.Contains(c.Progress()[0].Err.Error(), "c2") })
 	f.must(f.servers["c2"].Resume())
-	within(t, "the hand-over ends", 30*time.Second, func() bool { return len(f.current().Handovers) == 0 })
+	within(t, "the hand-over ends", func() bool { return len(f.current().Handovers) == 0 })
 	for i := range keys {
 		if _, at := f.where(fmt.Sprint(i)); f.db[at].Get(ctxb, fmt.Sprint(i)).Val() != fmt.Sprint(i) {
 			t.Fatalf("%d is lost", i)
@@ -245,12 +245,12 @@ func TestASourceThatWasStartedAnewHasNothingToHandOver(t *testing.T) {
 	f.must(f.db["c1"].Set(ctxb, "k", "v", 0).Err())
 	c := f.carrier(testConfig(), f.finish)
 	f.run(c)
-	within(t, "it says why", 20*time.Second, func() bool { p := c.Progress(); return len(p) == 1 && p[0].Err != nil })
+	within(t, "it says why", func() bool { p := c.Progress(); return len(p) == 1 && p[0].Err != nil })
 	if n := f.db["c1"].Exists(ctxb, topology.MarkerName).Val(); n != 0 {
 		t.Error("it was marked")
 	}
 	f.publish(topology.MarkDown(f.current(), []string{"c1"}))
-	within(t, "nothing is driven any more", 10*time.Second, func() bool { return len(c.Progress()) == 0 })
+	within(t, "nothing is driven any more", func() bool { return len(c.Progress()) == 0 })
 }
 
 // TestALostMarkerIsPutBack: a server that has forgotten its marker stops nothing for long.
@@ -259,17 +259,17 @@ func TestALostMarkerIsPutBack(t *testing.T) {
 	h := f.join("c2").Handovers[0]
 	c := f.carrier(testConfig(), nil)
 	f.run(c)
-	within(t, "carried", 20*time.Second, func() bool { p := c.Progress(); return len(p) == 1 && p[0].Done })
+	within(t, "carried", func() bool { p := c.Progress(); return len(p) == 1 && p[0].Done })
 	for _, name := range []string{"c1", "c2"} {
 		f.must(f.db[name].Del(ctxb, topology.MarkerName).Err())
 	}
-	within(t, "the markers are back", 10*time.Second, func() bool {
+	within(t, "the markers are back", func() bool {
 		m, _, err := readMarker(ctxb, f.db["c2"])
 		return err == nil && m.Epoch == h.Since && f.step(h) == topology.Handed
 	})
 	// A later topology is made known to all, also where nothing is carried any more.
 	f.publish(topology.AddCache(f.current(), topology.Cache{Name: "c9", Addr: "127.0.0.1:1", Weight: 1}))
-	within(t, "all servers know of it", 10*time.Second, func() bool {
+	within(t, "all servers know of it", func() bool {
 		for _, name := range []string{"c1", "c2"} {
 			if m, _, err := readMarker(ctxb, f.db[name]); err != nil || m.Epoch != h.Since+1 {
 				return false
@@ -297,7 +297,7 @@ func TestThroughput(t *testing.T) {
 	c := f.carrier(DefaultConfig(), f.finish)
 	begun := time.Now()
 	f.run(c)
-	within(t, "the hand-overs end", 100*time.Second, func() bool { return len(f.current().Handovers) == 0 })
+	within(t, "the hand-overs end", func() bool { return len(f.current().Handovers) == 0 })
 	took := time.Since(begun)
 	moved := f.db["c4"].DBSize(context.Background()).Val()
 	t.Logf("%d of %d keys were carried in %v", moved, n, took)

@@ -117,7 +117,7 @@ func (f *fleet) finish(h topology.Handover) {
 func testConfig() Config {
 	c := DefaultConfig()
 	c.LeaseTTL = 300 * time.Millisecond
-	c.CarryTimeout = 10 * time.Second
+	c.CarryTimeout, c.StepTimeout = patience, patience/4
 	c.DriverTTL = 900 * time.Millisecond
 	c.Asserting = 100 * time.Millisecond
 	return c
@@ -127,7 +127,9 @@ func testConfig() Config {
 func (f *fleet) carrier(cfg Config, carried func(h topology.Handover)) *Carrier {
 	f.t.Helper()
 	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	servers, err := cache.NewServers(cache.DefaultServersConfig(), reg, log)
+	sc := cache.DefaultServersConfig()
+	sc.ConnectTimeout, sc.PoolTimeout = patience/4, patience/4
+	servers, err := cache.NewServers(sc, reg, log)
 	f.must(err)
 	apply := func(t *topology.Topology) {
 		var configs []cache.ServerConfig
@@ -198,14 +200,17 @@ func (f *fleet) moving(prefix string, n int) []string {
 	return out
 }
 
-func within(t testing.TB, what string, d time.Duration, ok func() bool) {
+// patience is what a busy machine is given.
+const patience = 2 * time.Minute
+
+func within(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s", d, what)
+	t.Fatalf("not within %v: %s", patience, what)
 }
 
 // plain lists the keys of applications on a server.

@@ -156,7 +156,7 @@ func TestClientReply(t *testing.T) {
 		if ringside { // Redis never ends such a connection
 			began := time.Now()
 			send("CLIENT REPLY OFF", "PING", "QUIT")
-			if w.closed(); time.Since(began) > 10*time.Second {
+			if w.closed(); time.Since(began) > 30*time.Second {
 				t.Error("the connection was not closed")
 			}
 		}
@@ -261,7 +261,7 @@ func TestSlowlogAndLatency(t *testing.T) {
 		t.Fatalf("SLOWLOG GET 2: %+v, %v", v, err)
 	}
 	e := v.Elems[0].Elems
-	if e[0].Int != v.Elems[1].Elems[0].Int+1 || time.Since(time.Unix(e[1].Int, 0)) > time.Minute || e[2].Int < 40000 || e[2].Int > 5e6 || e[3].Elems[0].Text != "EVAL" ||
+	if e[0].Int != v.Elems[1].Elems[0].Int+1 || time.Since(time.Unix(e[1].Int, 0)) > time.Minute || e[2].Int < 40000 || e[2].Int > 60e6 || e[3].Elems[0].Text != "EVAL" ||
 		e[4].Text != w.conn.LocalAddr().String() || e[5].Text != "slow" {
 		t.Errorf("entry: %+v", e)
 	}

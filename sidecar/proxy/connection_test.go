@@ -195,9 +195,10 @@ func TestSORTByPatternsThatMayLieElsewhereIsRefused(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	slow := make(chan struct{})
+	slow, asked := make(chan struct{}), make(chan struct{}, 50)
 	s := fake(t, func(args []string) string {
 		if args[0] == "GET" {
+			asked <- struct{}{}
 			<-slow
 			return bulk("late")
 		}
@@ -211,8 +212,8 @@ func TestDrain(t *testing.T) {
 	for range n {
 		waits.send("GET k")
 	}
-	time.Sleep(30 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	<-asked
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- b.server.Drain(ctx) }()
@@ -237,8 +238,10 @@ func TestDrain(t *testing.T) {
 }
 
 func TestDrainSaysHowManyAreLeft(t *testing.T) {
+	asked := make(chan struct{})
 	s := fake(t, func(args []string) string {
 		if args[0] == "GET" {
+			close(asked)
 			return silence
 		}
 		return ""
@@ -246,7 +249,7 @@ func TestDrainSaysHowManyAreLeft(t *testing.T) {
 	b := startBefore(t, []topology.Cache{{Name: "c1", Addr: s.addr, Weight: 1, RunID: fakeRunID}}, nil)
 	w := b.dial()
 	w.send("GET k")
-	time.Sleep(20 * time.Millisecond)
+	<-asked
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	err := b.server.Drain(ctx)
@@ -260,7 +263,7 @@ func TestDrainOfABusyClient(t *testing.T) {
 	b := start(t, 1, nil)
 	w := b.dial()
 	w.want("SET k v", "+OK\r\n")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- b.server.Drain(ctx) }()

@@ -146,7 +146,7 @@ func isFickle(name string, args [][]byte) bool {
 
 // run sends the pipeline over a connection of its own, cut in pieces, and returns the replies.
 func (p pipeline) run(addr string, cuts []byte) (replies string, err error) {
-	c, err := net.DialTimeout("unix", addr, 5*time.Second)
+	c, err := net.DialTimeout("unix", addr, time.Minute)
 	if err != nil {
 		return "", err
 	}

@@ -173,7 +173,7 @@ func startBefore(t testing.TB, caches []topology.Cache, change func(*Config)) *b
 	b.shards.confirmation.Confirm(shard.View{Epoch: topo.Epoch, Phase: shard.Done}, time.Now().Add(time.Hour), nil)
 	cfg := DefaultConfig()
 	cfg.Name, cfg.Version, cfg.Listen, cfg.Loops = "test", "v0", "127.0.0.1:0", 2
-	cfg.ConnectTimeout, cfg.ReplyTimeout = 10*time.Second, 30*time.Second // a machine may be busy; tests of the limits have their own
+	cfg.ConnectTimeout, cfg.ReplyTimeout, cfg.RowTimeout = 10*time.Second, 30*time.Second, 30*time.Second // a machine may be busy; tests of the limits have their own
 	if change != nil {
 		change(&cfg)
 	}

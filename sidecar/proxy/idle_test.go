@@ -39,13 +39,14 @@ func (b *bench) count(name, label string) float64 {
 
 // Of all that a server allows an unused sidecar takes nothing.
 func TestUnusedUpstreamsAreClosed(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.Loops, c.UpstreamIdle = 1, 500*time.Millisecond })
+	t.Parallel() // it waits
+	b := start(t, 1, func(c *Config) { c.Loops, c.UpstreamIdle = 1, 3*time.Second })
 	direct := dial(t, b.caches[0].Addr())
 	clients := func() int { return strings.Count(direct.do("CLIENT LIST"), " addr=") }
 	before := clients() // whoever asks
 	two, three := b.dial(), b.dial()
 	three.do("HELLO 3")
-	for round := range 3 {
+	for round := range 2 {
 		two.want("SET k v", "+OK\r\n")
 		three.want("GET k", "$1\r\nv\r\n")
 		if n := b.count("upstreams", ""); n != 2 {
@@ -64,11 +65,12 @@ func TestUnusedUpstreamsAreClosed(t *testing.T) {
 
 // A connection that is used is kept, and so is one on which something waits.
 func TestUsedUpstreamsAreKept(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.Loops, c.UpstreamIdle = 1, 700*time.Millisecond })
+	t.Parallel() // it waits
+	b := start(t, 1, func(c *Config) { c.Loops, c.UpstreamIdle = 1, 3*time.Second })
 	w, waiting, listening := b.dial(), b.dial(), b.dial()
 	listening.do("SUBSCRIBE ch")
 	waiting.send("BLPOP list 0")
-	for until := time.Now().Add(1600 * time.Millisecond); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(6 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		w.want("PING", "+PONG\r\n")
 		w.want("GET k", "$-1\r\n")
 	}
@@ -119,7 +121,8 @@ func TestRowHitAfterIdleness(t *testing.T) {
 }
 
 func TestIdleClientsAreClosed(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.ClientIdle = 700 * time.Millisecond })
+	t.Parallel() // it waits
+	b := start(t, 1, func(c *Config) { c.ClientIdle = 3500 * time.Millisecond })
 	silent, spoke, busy, waiting, listening := b.dial(), b.dial(), b.dial(), b.dial(), b.dial()
 	spoke.want("SET k v", "+OK\r\n")
 	spoke.want("WATCH k", "+OK\r\n")
@@ -131,14 +134,14 @@ func TestIdleClientsAreClosed(t *testing.T) {
 		go func() { ended <- w.rest() }()
 	}
 	at := time.Now()
-	for n := 0; n < 2 || time.Since(at) < 1500*time.Millisecond; {
+	for n := 0; n < 2 || time.Since(at) < 6*time.Second; {
 		busy.want("GET k", "$1\r\nv\r\n")
 		select {
 		case got := <-ended:
 			if n++; got != "" {
 				t.Errorf("an idle client was told %q: it would take that for the reply to what it sends next", got)
 			}
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 			if time.Since(at) > time.Minute {
 				t.Fatal("an idle client is still connected")
 			}
@@ -155,21 +158,22 @@ func TestIdleClientsAreClosed(t *testing.T) {
 	if got := listening.reply(); got != "*3\r\n"+bulk("message")+bulk("ch")+bulk("m") {
 		t.Errorf("listening: %q", got)
 	}
-	busy.want("CONFIG GET timeout", "*2\r\n"+bulk("timeout")+bulk("0")) // in whole seconds
+	busy.want("CONFIG GET timeout", "*2\r\n"+bulk("timeout")+bulk("3")) // in whole seconds
 }
 
 // A client that has asked for much and reads slowly gets all of it.
 func TestIdleClientGetsWhatItIsOwed(t *testing.T) {
-	b := start(t, 1, func(c *Config) { c.ClientIdle = time.Second })
+	t.Parallel() // it waits
+	b := start(t, 1, func(c *Config) { c.ClientIdle = 3 * time.Second })
 	w := b.dial()
 	value := strings.Repeat("x", 1<<20)
 	w.write(string(resp.AppendCommandString(nil, "SET", "big", value)))
 	if got := w.reply(); got != "+OK\r\n" {
 		t.Fatal(got)
 	}
-	const n = 30
+	const n = 10
 	w.write(strings.Repeat(string(resp.AppendCommandString(nil, "GET", "big")), n))
-	time.Sleep(2 * time.Second)
+	eventually(t, "it counts as idle", func() bool { return b.count("clients_idle_closed_total", "") == 1 })
 	for i := range n {
 		if got := w.reply(); got != bulk(value) {
 			t.Fatalf("reply %d: %d bytes", i, len(got))

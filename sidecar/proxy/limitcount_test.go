@@ -95,8 +95,9 @@ func TestLimitsAreToldAndCounted(t *testing.T) {
 		{"clients", mute, func(c *Config) { c.MaxClients = 1 }, false, 0, "-ERR max number of clients reached\r\n", "clients_refused_total", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // it waits
 			b := startBefore(t, []topology.Cache{{Name: "c1", Addr: c.server(t), Weight: 1, RunID: fakeRunID}}, func(cfg *Config) {
-				cfg.Loops, cfg.ReplyTimeout = 1, time.Second
+				cfg.Loops, cfg.ReplyTimeout = 1, 3*time.Second
 				if c.change != nil {
 					c.change(cfg)
 				}

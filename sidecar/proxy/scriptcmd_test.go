@@ -119,7 +119,7 @@ func TestScriptsRunOnEveryServer(t *testing.T) {
 
 func restart(t testing.TB, s *realredis.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.Restart(ctx); err != nil {
 		t.Fatal(err)

@@ -177,13 +177,14 @@ func TestTLSRefused(t *testing.T) {
 }
 
 func TestTLSSilentServer(t *testing.T) {
+	t.Parallel()                               // it waits
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	a := authority(t, "ca")
-	b := startBefore(t, []topology.Cache{{Name: "c1", Addr: l.Addr().String(), Weight: 1}}, func(c *Config) { c.ConnectTimeout = 50 * time.Millisecond })
+	b := startBefore(t, []topology.Cache{{Name: "c1", Addr: l.Addr().String(), Weight: 1}}, func(c *Config) { c.ConnectTimeout = 3 * time.Second })
 	b.credentials.Store(&Credentials{TLS: trusting(t, a, nil)})
 	w := b.dial()
 	at := time.Now()
@@ -198,7 +199,7 @@ func TestTLSServerFails(t *testing.T) {
 	a := authority(t, "ca")
 	s, addr := realredis.TLS(t, a, []string{"127.0.0.1"}, "--appendonly", "yes")
 	b := beforeTLS(t, s, addr, Credentials{TLS: trusting(t, a, a)}, func(c *Config) {
-		c.ConnectTimeout, c.ReplyTimeout, c.Loops = time.Second, time.Second, 1
+		c.ConnectTimeout, c.ReplyTimeout, c.Loops = 4*time.Second, 4*time.Second, 1
 	})
 	b.adopts.Store(true)
 	w := b.dial()

@@ -23,7 +23,7 @@ func dial(t testing.TB, addr string) *wire {
 	if strings.HasPrefix(addr, "/") {
 		network = "unix"
 	}
-	c, err := net.DialTimeout(network, addr, 5*time.Second)
+	c, err := net.DialTimeout(network, addr, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
