@@ -154,6 +154,22 @@ func TestLatency(t *testing.T) {
 	}
 }
 
+// Many small transactions share hand-outs, and so the questions and round trips that each of those costs.
+func TestHandOutsAreGathered(t *testing.T) {
+	b := newBed(t)
+	var s sink
+	f, _ := b.follow(quick(), &s)
+	b.awaitRole(f, Active)
+	begun := time.Now()
+	b.script(`do $$ begin for i in 1..2000 loop insert into users (id) values (i); commit; end loop; end $$`)
+	eventually(t, "all rows are handed out", func() bool { return s.distinct() == 2000 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most := int(time.Since(begun)/gather) + 1; s.calls > most || s.calls > 2000/2 {
+		t.Errorf("%d hand-outs in %v, want at most one in %v", s.calls, time.Since(begun), gather)
+	}
+}
+
 func TestTenThousandRowsInOneTransaction(t *testing.T) {
 	b := newBed(t)
 	b.script("insert into users select n, '', '' from generate_series(1, 10000) n")

@@ -140,6 +140,7 @@ type sink struct {
 	at      map[string]time.Time // when a key was handed out last
 	flushed []string             // shard/keyspace
 	largest int                  // batch
+	calls   int                  // of Invalidate
 	fail    func() error         // asked at each Invalidate; nil: never fails
 }
 
@@ -164,6 +165,7 @@ func (s *sink) deps() Deps {
 				s.at[string(k.Text)] = time.Now()
 			}
 			s.largest = max(s.largest, len(keys))
+			s.calls++
 			return ctx.Err()
 		},
 		Flush: func(ctx context.Context, shard, keyspace, why string) error {

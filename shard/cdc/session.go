@@ -20,6 +20,9 @@ const (
 	// notVisiblePause is the first pause until a transaction that was not visible is looked at again. It doubles up to notVisibleMost.
 	notVisiblePause = time.Millisecond
 	notVisibleMost  = 50 * time.Millisecond
+	// gather is the least time from one hand-out to the next: each costs a question to the shard, and a round trip to each cache server concerned. A change
+	// that comes after a while of quiet waits for nothing.
+	gather = 4 * time.Millisecond
 	// failedPause is the first pause after a failed Invalidate or Flush. It doubles up to failedMost.
 	failedPause = 100 * time.Millisecond
 	failedMost  = 2 * time.Second
@@ -47,6 +50,8 @@ type session struct {
 	// The rest belongs to the goroutine that hands out.
 	queue   queue
 	blocked time.Duration // the pause until what is not visible is looked at again; 0: all is visible
+	handed  time.Time     // when a hand-out ended last
+	waiting bool          // something was read since, and waits for the next one
 	beats   struct {
 		sent   uint64
 		passed uint64
@@ -179,7 +184,9 @@ func (s *session) handOut(ctx context.Context) error {
 		case it := <-items:
 			s.queue.add(it)
 			s.takeMore()
-			err = s.deliver(ctx)
+			if s.waiting = time.Since(s.handed) < gather && s.queue.held < s.cfg.BatchKeys; !s.waiting {
+				err = s.deliver(ctx)
+			}
 		case <-retry.C:
 			err = s.deliver(ctx)
 		case <-beat.C:
@@ -195,7 +202,10 @@ func (s *session) handOut(ctx context.Context) error {
 			return err
 		}
 		retry.Stop()
-		if s.blocked > 0 {
+		switch {
+		case s.waiting:
+			retry.Reset(time.Until(s.handed.Add(gather)))
+		case s.blocked > 0:
 			retry.Reset(s.blocked)
 		}
 	}
@@ -237,6 +247,7 @@ func (s *session) deliver(ctx context.Context) error {
 	}
 	s.queue.settle()
 	s.acked.Store(uint64(s.queue.acked))
+	s.handed, s.waiting = time.Now(), false
 	switch {
 	case blocked == 0:
 		s.blocked = 0
