@@ -17,7 +17,7 @@ import (
 // be written, or a trigger of the application that raised.
 func isBadRow(err *pgconn.PgError) bool {
 	switch err.Code {
-	case codeUndefinedColumn, "42804", "42846", "428C9", "44000", "P0001":
+	case codeUndefinedColumn, codeMismatch, codeCannotCoerce, codeGenerated, "44000", "P0001":
 		return true
 	}
 	return strings.HasPrefix(err.Code, "22") || strings.HasPrefix(err.Code, "23")

@@ -3,6 +3,7 @@ package origin
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -10,7 +11,8 @@ import (
 
 // table is what a shard says of one table. Immutable.
 type table struct {
-	quoted  string // the name as it stands in a statement
+	asked   time.Time // the shard, for it
+	quoted  string    // the name as it stands in a statement
 	columns map[string]column
 }
 
@@ -53,8 +55,8 @@ select attnum, attname::text, typname::text, shown, attnotnull, generated, deter
 
 // fetchTable asks for a table's columns. Its error for a table that is not there has the SQLSTATE that PostgreSQL would give.
 func fetchTable(ctx context.Context, conn *pgx.Conn, name string) (*table, error) {
-	t := &table{quoted: quoteTable(name), columns: map[string]column{}}
-	rows, err := conn.Query(ctx, columnsSQL, t.quoted)
+	t := &table{asked: time.Now(), quoted: quoteTable(name), columns: map[string]column{}}
+	rows, err := conn.Query(ctx, columnsSQL, pgx.QueryExecModeExec, t.quoted) // not prepared: it is asked when those are lost, too
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +75,17 @@ func fetchTable(ctx context.Context, conn *pgx.Conn, name string) (*table, error
 	return t, nil
 }
 
-// table returns what is known of a table, asking the shard the first time. With refresh it asks anyway.
+// tableLife is for how long what is known of a table is relied on. A column that is retyped, or computed by the database from now on or no longer, need not make a
+// statement fail.
+const tableLife = 5 * time.Second
+
+// table returns what is known of a table, asking the shard the first time and every tableLife. With refresh it asks anyway.
 func (p *pool) table(ctx context.Context, conn *pgx.Conn, name string, refresh bool) (*table, error) {
 	if !refresh {
 		p.tables.Lock()
 		t := p.tables.byName[name]
 		p.tables.Unlock()
-		if t != nil {
+		if t != nil && time.Since(t.asked) < tableLife {
 			return t, nil
 		}
 	}

@@ -101,7 +101,10 @@ func TestCallsSurviveConnectionsThatDiedInThePool(t *testing.T) {
 	}
 	// Guards P4: once its statement was carried out, a write is never made again.
 	called = 0
-	if err := write(func() error { die(); return nil }); !isDown(err) || called != 1 {
+	carriedOut := func() bool {
+		return f.text(`select count(*)::text from pg_stat_activity where application_name = 'ringside' and datname = current_database() and state = 'idle in transaction'`) == "1"
+	}
+	if err := write(func() error { eventually(t, "the statement is carried out", carriedOut); die(); return nil }); !isDown(err) || called != 1 {
 		t.Errorf("its session ended before COMMIT: %v, beforeCommit called %d times", err, called)
 	}
 	f.exec(`create sequence once`)

@@ -31,6 +31,9 @@ const (
 	codeUndefinedTable     = "42P01"
 	codeUndefinedFunction  = "42883"
 	codeUndefinedSchema    = "3F000"
+	codeMismatch           = "42804"
+	codeCannotCoerce       = "42846"
+	codeGenerated          = "428C9" // the database computes the column
 	codeFeature            = "0A000" // among others: cached plan must not change result type
 	codeNoStatement        = "26000" // prepared statement does not exist
 	codeLockNotAvailable   = "55P03"

@@ -41,8 +41,7 @@ func TestFailoverToAStandby(t *testing.T) {
 	primary := realpg.Alone(t, nil)
 	standby := primary.Standby(t)
 	dsn := fmt.Sprintf("postgres://ringside@127.0.0.1:%d,127.0.0.1:%d/app?sslmode=disable&target_session_attrs=", standby.Port(), primary.Port())
-	patient := Config{ConnectTimeout: 10 * time.Second, LoadTimeout: 15 * time.Second, WriteTimeout: 15 * time.Second, QueueWait: 10 * time.Second, AdminTimeout: time.Minute}
-	f := fixtureAt(t, dsn+"read-write", patient, usersTable)
+	f := fixtureAt(t, dsn+"read-write", Config{}, usersTable)
 	ks := users(t)
 	k := key(t, ks, "user:1")
 	write := func(fleet *Fleet, name string) error {
@@ -71,13 +70,13 @@ func TestFailoverToAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []string{"any", "prefer-standby"} {
-		if got, err := load(newFleet(t, patient, ShardConfig{"s1", dsn + role, 4})); err != nil || got != f.text(`select row_to_json(users)::text from users`) {
+		if got, err := load(newFleet(t, Config{}, ShardConfig{"s1", dsn + role, 4})); err != nil || got != f.text(`select row_to_json(users)::text from users`) {
 			t.Errorf("whatever the DSN asks for (%s): read %s, error %v", role, got, err)
 		}
 	}
 
 	var port atomic.Int64
-	moved := newFleet(t, patient, ShardConfig{"s1", standby.DSN(), 8})
+	moved := newFleet(t, Config{}, ShardConfig{"s1", standby.DSN(), 8})
 	p := moved.pools["s1"]
 	p.address(t, &port)
 	left := func() { // sessions of the pool lead to the standby, new ones to the primary

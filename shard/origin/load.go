@@ -90,7 +90,9 @@ func (p *pool) loadOnce(ctx context.Context, c class, ks *keyspace.Keyspace, key
 	var first error
 	err = p.run(ctx, c, p.cfg.LoadTimeout+Grace, func(ctx context.Context, conn *pgx.Conn) error {
 		sent()
-		first = once(ctx, conn)
+		if first = once(ctx, conn); code(first) == codeFeature || code(first) == codeNoStatement {
+			first = once(ctx, conn) // the statement is prepared anew
+		}
 		return first
 	})
 	if lostOnce(first) {

@@ -20,10 +20,9 @@ type statement struct {
 	table *table
 }
 
-// unknownColumnError asks for a fresh look at the table before the client is told.
-type unknownColumnError struct{ column string }
-
-func (e *unknownColumnError) Error() string { return fmt.Sprintf("no column %q", e.column) }
+func unknownColumn(name string) error {
+	return &shard.BadRowError{Column: name, Reason: "the table has no such column"}
+}
 
 // newStatement builds the one statement of a write. Values reach it as one JSON object, read by json_populate_record, so that
 // every column type works. Columns that the shard computes itself are left out, so that a client may write back
@@ -74,7 +73,7 @@ func newIncrement(t *table, op keyspace.Op) (*statement, error) {
 	c, ok := t.columns[op.Column]
 	switch {
 	case !ok:
-		return nil, &unknownColumnError{op.Column}
+		return nil, unknownColumn(op.Column)
 	case isKeyColumn(op.Key.Keyspace, op.Column):
 		return nil, &shard.BadRowError{Column: op.Column, Reason: "is part of the key and cannot change"}
 	case c.generated:
@@ -104,7 +103,7 @@ func (s *statement) take(given []keyspace.Column) error {
 		known, ok := s.table.columns[c.Name]
 		switch {
 		case !ok:
-			return &unknownColumnError{c.Name}
+			return unknownColumn(c.Name)
 		case seen[c.Name]:
 			return &shard.BadRowError{Column: c.Name, Reason: "is given twice"}
 		case !json.Valid(c.Value):

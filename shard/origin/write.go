@@ -86,11 +86,7 @@ func (w *write) run(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	err = w.attempt(ctx, conn, s)
-	switch code(err) {
-	case codeUndefinedColumn, codeUndefinedTable, codeFeature, codeNoStatement:
-		if w.past { // a deferred trigger said so at COMMIT
-			break
-		}
+	if isOutdated(err) && !w.past { // past it, a deferred trigger said so at COMMIT
 		if err := unprepare(ctx, conn); err != nil {
 			return err
 		}
@@ -108,7 +104,16 @@ func (w *write) run(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// statement builds the statement. A column that is not known may be new: then the table is looked at again.
+// isOutdated reports whether an error may come of a statement that was built or prepared for the table as it was before.
+func isOutdated(err error) bool {
+	switch code(err) {
+	case codeUndefinedColumn, codeUndefinedTable, codeUndefinedFunction, codeMismatch, codeCannotCoerce, codeGenerated, codeFeature, codeNoStatement:
+		return true
+	}
+	return false
+}
+
+// statement builds the statement. Before a client is told that the table does not allow it, the table is looked at again.
 func (w *write) statement(ctx context.Context, conn *pgx.Conn, refresh bool) (*statement, error) {
 	for {
 		t, err := w.pool.table(ctx, conn, w.op.Key.Keyspace.Table, refresh)
@@ -116,12 +121,8 @@ func (w *write) statement(ctx context.Context, conn *pgx.Conn, refresh bool) (*s
 			return nil, err
 		}
 		s, err := newStatement(t, w.op)
-		unknown, isUnknown := errors.AsType[*unknownColumnError](err)
-		switch {
-		case !isUnknown:
+		if err == nil || refresh {
 			return s, err
-		case refresh:
-			return nil, &shard.BadRowError{Column: unknown.column, Reason: "the table has no such column"}
 		}
 		refresh = true
 	}
