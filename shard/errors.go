@@ -19,6 +19,18 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome of the write is unknown")
 )
 
+// ElsewhereError says that a shard takes no write of a vnode or a shard key, or does not answer for it, because another shard has it, or is about to. Nothing
+// was written, and nothing is known of the row. It wraps ErrFrozen or ErrNotOwner.
+type ElsewhereError struct {
+	Shard   string // the one that refused
+	To      string // where it went, or goes, by the word of Shard; empty: it does not say
+	CutOver bool   // it is being cut over just now: in a moment To takes it, or Shard again
+	Err     error
+}
+
+func (e *ElsewhereError) Error() string { return fmt.Sprintf("shard %s: %v", e.Shard, e.Err) }
+func (e *ElsewhereError) Unwrap() error { return e.Err }
+
 // StaleViewError says that the shard's view is not the one the caller acted by. Nothing was written.
 type StaleViewError struct {
 	Shard string

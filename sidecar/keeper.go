@@ -72,7 +72,8 @@ type sight struct {
 	carried bool               // what the former owners of its rows hold has been taken over; in phase Active: and they have been closed
 	by      *topology.Topology // of the view's epoch; nil: not known here
 	now     *topology.Topology // the one to act by
-	heard   bool               // all sidecars have now, or have had time enough to get it
+	heard   bool               // all sidecars have now
+	known   time.Duration      // how long it has been known here
 }
 
 // move is what follows from a sight.
@@ -85,7 +86,8 @@ type move struct {
 
 // nextStep decides. Pure.
 //
-// A shard in phase Done is brought to a later topology: straight to Done if its rows stay where they are, else to Preparing. That is held, and
+// A shard in phase Done is brought to a later topology when all sidecars have it, or have had time enough to get it, since those that have not could not use the cache for
+// its rows: straight to Done if its rows stay where they are, else to Preparing. That is held, and
 // if former copies are handed over it lasts until they have been taken over, which begins when it has been held for long enough (carriesAfter); then
 // Active, which is held too and lasts until the rest has been taken over and the former owners are closed; then Done. A change that is under
 // way goes to its end first, unless a server that it needs has been lost meanwhile: then the shard begins the later topology at once, and its
@@ -99,7 +101,7 @@ func nextStep(s sight, hold time.Duration) move {
 	case s.by == nil:
 		return move{step: stepLearn}
 	case view.Phase == shard.Done:
-		return begin(s)
+		return begin(s, hold)
 	case view.Epoch < s.now.Epoch && loses(s.by, s.now):
 		return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Preparing}, t: s.now}
 	case view.Phase == shard.Preparing && handsOver && s.seen < carriesAfter(hold):
@@ -115,16 +117,17 @@ func nextStep(s sight, hold time.Duration) move {
 }
 
 // begin decides for a shard that no change is under way on.
-func begin(s sight) move {
+func begin(s sight, hold time.Duration) move {
 	from := s.view.Epoch
 	if from >= s.now.Epoch {
 		return move{}
 	}
-	if !s.now.ChangesRows(from) {
-		return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Done}, t: s.now}
-	}
-	if !s.heard {
+	changes := s.now.ChangesRows(from)
+	if !s.heard && (s.known < graceFor && changes || s.known < unchangedGrace(hold)) {
 		return move{look: gracePause}
+	}
+	if !changes {
+		return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Done}, t: s.now}
 	}
 	return move{step: stepAdvance, view: shard.View{Epoch: s.now.Epoch, Phase: shard.Preparing}, t: s.now}
 }
@@ -150,6 +153,10 @@ const (
 	gracePause = 20 * time.Millisecond
 )
 
+// unchangedGrace is graceFor where rows stay where they are, which after a move of vnodes is not put off for long: until the source has come to the new map, those
+// that have not heard of it do not see what the destination withholds (hold is 2 x view_ttl, for which a write that is remembered waits).
+func unchangedGrace(hold time.Duration) time.Duration { return min(graceFor, hold/8) }
+
 // run keeps the shard until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	var last shard.View
@@ -167,7 +174,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		m := nextStep(sight{
 			view: view, seen: time.Since(since), carried: k.carrier.isDone(view), by: k.topology.At(view.Epoch),
-			now: t, heard: view.Epoch >= t.Epoch || time.Since(known) >= graceFor || k.allHave(t.Epoch),
+			now: t, heard: view.Epoch >= t.Epoch || k.allHave(t.Epoch), known: time.Since(known),
 		}, k.hold)
 		pause := keeperPause
 		if m.look > 0 {

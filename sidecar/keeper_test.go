@@ -73,7 +73,8 @@ func TestNextStepOfAKeeper(t *testing.T) {
 		{"ahead, its topology is not known", view(9, shard.Done, 4), 0, 4, true, false, move{step: stepLearn}},
 		{"ahead and changing", view(9, shard.Preparing, 4), time.Hour, 4, true, false, move{step: stepLearn}},
 
-		{"its rows stay: straight, whoever has heard", view(2, shard.Done, 1), 0, 3, false, false, to(3, shard.Done, true)},
+		{"its rows stay", view(2, shard.Done, 1), 0, 3, true, false, to(3, shard.Done, true)},
+		{"its rows stay: the others have not heard yet", view(2, shard.Done, 1), 0, 3, false, false, move{look: gracePause}},
 		{"rows change: the others have not heard yet", view(3, shard.Done, 2), 0, 4, false, false, move{look: gracePause}},
 		{"rows change", view(3, shard.Done, 2), 0, 4, true, false, to(4, shard.Preparing, true)},
 		{"behind one that moves nothing and one that does", view(2, shard.Done, 1), 0, 4, true, false, to(4, shard.Preparing, true)},
@@ -103,6 +104,19 @@ func TestNextStepOfAKeeper(t *testing.T) {
 		s := sight{view: c.view, seen: c.seen, carried: c.carried, by: at[c.view.Epoch], now: at[c.now], heard: c.heard}
 		if got := nextStep(s, hold); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		from, now uint64
+		known     time.Duration
+		waits     bool
+	}{
+		{2, 3, hold/8 - 1, true}, {2, 3, hold / 8, false}, // its rows stay
+		{3, 4, graceFor - 1, true}, {3, 4, graceFor, false},
+	} {
+		s := sight{view: view(c.from, shard.Done, 1), by: at[c.from], now: at[c.now], known: c.known}
+		if got := nextStep(s, hold); (got == move{look: gracePause}) != c.waits {
+			t.Errorf("from %d to %d, known for %v: %+v", c.from, c.now, c.known, got)
 		}
 	}
 	for _, viewTTL := range []time.Duration{100 * time.Millisecond, time.Second, time.Minute} {

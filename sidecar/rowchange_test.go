@@ -314,7 +314,7 @@ func TestALateWriteCleansWhatTheViewHasAdded(t *testing.T) {
 	if row := s.read(t.Context(), []keyspace.Key{k})[0]; row.Err != nil {
 		t.Fatal(row.Err)
 	}
-	p, err := s.locate(&k)
+	p, err := s.locate(&k, "")
 	if err != nil {
 		t.Fatal(err)
 	}

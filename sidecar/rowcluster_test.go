@@ -120,7 +120,7 @@ func (c *rowCluster) newSide(keepers bool) *rowSide {
 	f := newFeed()
 	f.topology, f.fleet, f.catalog, f.log, f.patience = &topology.Holder{}, fleet, &catalogLink{}, log, holdFor(c.viewTTL)+2*time.Second
 	fleet.OnView(f.onView)
-	s.rows = &rows{topology: f.topology, cache: entries, fleet: fleet, feed: f, viewTTL: c.viewTTL}
+	s.rows = &rows{topology: f.topology, cache: entries, fleet: fleet, cutOvers: newCutOvers(fleet), feed: f, viewTTL: c.viewTTL}
 	if err := fleet.Apply(c.shards); err != nil {
 		t.Fatal(err)
 	}

@@ -29,15 +29,13 @@ type rows struct {
 	serve    bool // use the cache although the shard could not be asked for longer than viewTTL
 	heat     *shardHeat
 	outbox   *outbox // nil: a write whose cached copies cannot be put out of reach is refused
+	cutOvers *cutOvers
 }
 
 const (
 	// tries is how often an operation is sent again because the ring changed under it. A change is news once; more often only in a storm of
 	// changes, when the caller had better be told.
 	tries = 4
-	// frozenFor is how long writes of a vnode that is frozen for a cut-over wait in the sidecar, askAgain how often they are tried meanwhile.
-	frozenFor = 500 * time.Millisecond
-	askAgain  = 20 * time.Millisecond
 	// refusedAgain is how often what a shard refuses, because it does not own the vnode, is tried again though the map has not changed.
 	refusedAgain = 100 * time.Millisecond
 	// guardRounds is how often a write that took very long asks what its shard's view has become.
@@ -55,10 +53,16 @@ type place struct {
 	carry   cache.Carry
 }
 
-// locate works out where a row is. The error is shard.ErrNotOwner when nobody owns it.
-func (r *rows) locate(k *keyspace.Key) (place, error) {
+// locate works out where a row is: on the shard to, if that is not empty, instead of where the map has it. The error is shard.ErrNotOwner when nobody owns it.
+func (r *rows) locate(k *keyspace.Key, to string) (place, error) {
 	t := r.topology.Current()
 	i := t.ShardOf(k.ShardKey, k.ShardVnode)
+	if to != "" {
+		i = ring.None // not known here
+		if at := t.ShardIndex(to); at >= 0 {
+			i = uint16(at)
+		}
+	}
 	if i == ring.None {
 		return place{}, shard.ErrNotOwner
 	}
@@ -109,12 +113,19 @@ func (r *rows) Read(ctx context.Context, keys []keyspace.Key, got func(at []int,
 	for i := range keys {
 		open[i] = i
 	}
+	var detours map[int]*detour  // of those that were not where the map has them
 	var patience context.Context // bounds all the waits together
 	for {
 		t := r.topology.Current()
-		open = r.readOnce(ctx, keys, open, out, got)
+		open = r.readOnce(ctx, keys, open, detours, out, got)
 		if len(open) == 0 {
 			return
+		}
+		if detours == nil {
+			detours = map[int]*detour{}
+		}
+		if r.follow(ctx, open, detours, out) {
+			continue
 		}
 		if patience != nil && patience.Err() != nil {
 			got(open, out)
@@ -132,7 +143,7 @@ func (r *rows) Read(ctx context.Context, keys []keyspace.Key, got func(at []int,
 
 // Refresh implements proxy.Rows. A shard that has requests waiting is left alone: what is cached still serves.
 func (r *rows) Refresh(k keyspace.Key) {
-	p, err := r.locate(&k)
+	p, err := r.locate(&k, "")
 	if err != nil || p.ref.Server == "" || r.fleet.Busy(p.shard) {
 		return
 	}
@@ -143,12 +154,16 @@ func (r *rows) Refresh(k keyspace.Key) {
 }
 
 // readOnce reads the rows of the given indexes, and returns those that a newer topology may find elsewhere, which got has not been told.
-func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, out []proxy.Row, got func(at []int, rows []proxy.Row)) (moved []int) {
+func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, detours map[int]*detour, out []proxy.Row, got func(at []int, rows []proxy.Row)) (moved []int) {
 	var items []cache.Item
 	var places []place
 	var index []int
 	for _, i := range open {
-		p, err := r.locate(&keys[i])
+		to := ""
+		if d := detours[i]; d != nil {
+			to = d.to
+		}
+		p, err := r.locate(&keys[i], to)
 		if err != nil {
 			out[i] = proxy.Row{Err: err}
 			moved = append(moved, i)
@@ -252,18 +267,12 @@ func (r *rows) mayFill(ref cache.Ref, k *keyspace.Key, view shard.View) bool {
 func (r *rows) Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error) {
 	w := &rowWrite{rows: r, op: op}
 	var patience context.Context // bounds all the waits together
-	var frozen time.Time         // when it was first refused because the vnode is frozen
 	for sent := 1; ; {
 		changed, t := r.feed.changed(), r.topology.Current()
 		err := w.once(ctx)
-		if errors.Is(err, shard.ErrFrozen) {
-			if frozen.IsZero() {
-				frozen = time.Now()
-			}
-			if time.Since(frozen) < frozenFor && ctx.Err() == nil {
-				r.feed.awaitMap(ctx, t, askAgain)
-				continue
-			}
+		if await, again := w.next(err, time.Now()); again && ctx.Err() == nil {
+			r.beforeDetour(ctx, &w.detour, await)
+			continue
 		}
 		if !isStale(err) || sent == tries {
 			return w.out, answer(err)
@@ -296,6 +305,7 @@ func (r *rows) Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, err
 // rowWrite is one write of a row, in one try after another.
 type rowWrite struct {
 	*rows
+	detour
 	op    keyspace.Op
 	out   keyspace.Outcome
 	asked bool      // the shard was asked in the last try
@@ -306,7 +316,7 @@ type rowWrite struct {
 func (w *rowWrite) once(ctx context.Context) error {
 	w.asked = false
 	k := &w.op.Key
-	p, err := w.locate(k)
+	p, err := w.locate(k, w.to)
 	if err != nil {
 		return err
 	}
@@ -331,7 +341,7 @@ func (w *rowWrite) once(ctx context.Context) error {
 		w.out, err = w.fleet.Write(ctx, p.shard, p.view, w.op, func() (remember bool, err error) {
 			err = poisoned()
 			w.sent = time.Now()
-			if w.outbox != nil && refusedByServer(err) && !w.hasMoved(&p) {
+			if w.outbox != nil && w.to == "" && refusedByServer(err) && !w.hasMoved(&p) {
 				unpoisoned = err
 				return true, nil
 			}
@@ -344,6 +354,10 @@ func (w *rowWrite) once(ctx context.Context) error {
 	}
 	if err == nil {
 		return w.guard(ctx, p.shard, refs)
+	}
+	if w.outbox != nil && w.to != "" && refusedByServer(err) {
+		// What is remembered on a shard is withheld only by those who have the row there by the map.
+		return fmt.Errorf("%w by the map that is known here: %w", shard.ErrNotOwner, err)
 	}
 	if refusedByServer(err) && w.hasMoved(&p) {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view} // the server has changed under the write, not failed

@@ -121,7 +121,7 @@ func New(cfg *config.Config, version string, log *slog.Logger) (*Sidecar, error)
 	s.fleet.OnView(s.feed.onView)
 	s.servers.OnIncarnation(s.lifecycle.onIncarnation)
 	s.heat = newShardHeat(s.topology)
-	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve", heat: s.heat}
+	rows := &rows{topology: s.topology, cache: s.cache, fleet: s.fleet, cutOvers: newCutOvers(s.fleet), feed: s.feed, viewTTL: cfg.ViewTTL, serve: cfg.WhenShardUnreachable == "serve", heat: s.heat}
 	if s.foreign, err = newInvalidation(cfg.Name, rows, cfg.Set(), cfg.Invalidation == "off", registry, log); err != nil {
 		return nil, err
 	}

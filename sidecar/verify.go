@@ -110,7 +110,7 @@ func (v *verifier) look(ctx context.Context, specimens []*specimen) {
 		if isRow, err := v.keyspaces.Match(hasher, []byte(key), &k); err != nil || !isRow {
 			continue
 		}
-		where, err := v.rows.locate(&k)
+		where, err := v.rows.locate(&k, "")
 		if err != nil || where.ref.Server != p.server || where.ref.Name != p.name {
 			continue
 		}

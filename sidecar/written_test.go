@@ -24,7 +24,7 @@ func TestACommittedWriteIsNotTriedAgain(t *testing.T) {
 	if out, err := s.Write(t.Context(), increment); err != nil || out.Value != 1 {
 		t.Fatalf("%+v %v", out, err)
 	}
-	p, err := s.locate(&k)
+	p, err := s.locate(&k, "")
 	if err != nil {
 		t.Fatal(err)
 	}

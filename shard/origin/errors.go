@@ -102,9 +102,9 @@ func translate(name string, err error) error {
 	case codeStaleView:
 		return &shard.StaleViewError{Shard: name, View: parseView(pg.Detail)}
 	case codeNotOwner, codeClosed:
-		return fmt.Errorf("shard %s: %s: %w", name, pg.Message, shard.ErrNotOwner)
+		return &shard.ElsewhereError{Shard: name, To: pg.Detail, CutOver: pg.Code == codeClosed, Err: fmt.Errorf("%s: %w", pg.Message, shard.ErrNotOwner)}
 	case codeFrozen:
-		return fmt.Errorf("shard %s: %s: %w", name, pg.Message, shard.ErrFrozen)
+		return &shard.ElsewhereError{Shard: name, To: pg.Detail, CutOver: true, Err: fmt.Errorf("%s: %w", pg.Message, shard.ErrFrozen)}
 	case codeTooManyConnections:
 		return fmt.Errorf("shard %s: %s: %w", name, pg.Message, shard.ErrOverloaded)
 	case codeLockNotAvailable, codeDeadlock, codeSerialization:

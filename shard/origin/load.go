@@ -119,9 +119,10 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 	var place int64
 	var state *string
 	var overrides *bool
+	var to *string
 	var body []byte
 	n := 0
-	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &standby, &withholds, &place, &state, &overrides, &body}, func() error {
+	_, err = pgx.ForEachRow(result, []any{&epoch, &phase, &previous, &standby, &withholds, &place, &state, &overrides, &to, &body}, func() error {
 		if standby {
 			return &shard.DownError{Shard: p.name, Err: errReadOnly}
 		}
@@ -134,7 +135,7 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 		}
 		n++
 		asunder = asunder || overrides != nil && *overrides || !keyed && (state == nil || *state != "owned")
-		answers[place-1] = answer(p.name, keys[place-1].ShardVnode, state, body)
+		answers[place-1] = answer(p.name, keys[place-1].ShardVnode, state, to, body)
 		return nil
 	})
 	if err != nil {
@@ -148,7 +149,7 @@ func (p *pool) load(ctx context.Context, conn *pgx.Conn, sql string, args []any,
 
 // answer decides what a shard may say of one row. An owned vnode is read, and a frozen one, which takes no writes until it is closed; in
 // every other state the row here is older or newer than the truth, or nothing.
-func answer(name string, vnode uint16, state *string, body []byte) Row {
+func answer(name string, vnode uint16, state, to *string, body []byte) Row {
 	if state == nil {
 		return Row{Err: fmt.Errorf("shard %s: vnode %d was never its own: %w", name, vnode, shard.ErrNotOwner)}
 	}
@@ -156,7 +157,11 @@ func answer(name string, vnode uint16, state *string, body []byte) Row {
 	case "owned", "frozen":
 		return Row{Found: body != nil, Body: body}
 	}
-	return Row{Err: fmt.Errorf("shard %s: vnode %d is %s: %w", name, vnode, *state, shard.ErrNotOwner)}
+	e := &shard.ElsewhereError{Shard: name, CutOver: *state == "closed", Err: fmt.Errorf("vnode %d is %s: %w", vnode, *state, shard.ErrNotOwner)}
+	if to != nil {
+		e.To = *to
+	}
+	return Row{Err: e}
 }
 
 // loadStatement builds the statement for one key, or for many: the same for every batch of that keyspace, since the keys
@@ -169,10 +174,10 @@ func loadStatement(name string, ks *keyspace.Keyspace, keys []keyspace.Key, keye
 	return loadMany(name, ks, keys, keyed)
 }
 
-// ownedBy are the columns that say who owns, and the join that finds them.
+// ownedBy are the columns that say who owns, and where to it has moved.
 const (
-	ownedByVnode = `o.state, o.overrides`
-	ownedByKey   = `coalesce(h.state, o.state), h.shard_key is not null or coalesce(o.overrides, false)`
+	ownedByVnode = `o.state, o.overrides, o.moved_to`
+	ownedByKey   = `coalesce(h.state, o.state), h.shard_key is not null or coalesce(o.overrides, false), case when h.shard_key is null then o.moved_to else h.moved_to end`
 )
 
 func loadOne(name string, ks *keyspace.Keyspace, key keyspace.Key, keyed bool) (string, []any, error) {

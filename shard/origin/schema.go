@@ -207,6 +207,10 @@ func (p *pool) advance(ctx context.Context, conn *pgx.Conn, v shard.View, topolo
 	if err != nil || !now.Less(v) {
 		return now, box, err == nil, err
 	}
+	var held bool
+	if err := conn.QueryRow(ctx, `select cutover is not null from ringside.view`).Scan(&held); err != nil || held {
+		return now, box, err == nil, err // writers are not to be held up in vain
+	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return now, box, false, err
