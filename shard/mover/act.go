@@ -48,6 +48,12 @@ func (p *part) act(ctx context.Context, step shard.MoveStep, s shard.MoveSight) 
 	case shard.MoveHold:
 		return p.hold(ctx)
 	case shard.MoveFreeze:
+		if err := p.within(ctx, p.polish); err != nil {
+			return err
+		}
+		if !p.compared {
+			return shard.ErrMoveState
+		}
 		return p.freeze(ctx)
 	case shard.MoveSettle:
 		return p.settleInTime(ctx)
@@ -204,7 +210,7 @@ func (p *part) copy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.copier.taken(next, took, p.cfg.Page)
+		p.copier.taken(next, took, p.page())
 		p.count(func(g *gauge) {
 			g.copied += rows
 			g.sent += bytes
@@ -212,7 +218,7 @@ func (p *part) copy(ctx context.Context) error {
 		})
 		p.met.rows.Add(float64(rows))
 		p.met.bytes.Add(float64(bytes))
-		if err := sleep(ctx, took/8); err != nil { // the shards have other work
+		if err := p.rest(ctx, took); err != nil {
 			return err
 		}
 	}
@@ -430,7 +436,7 @@ func (p *part) delete(ctx context.Context, s *side, step shard.MoveStep) error {
 			if n < deleteAtOnce {
 				break
 			}
-			if err := sleep(ctx, time.Since(start)/2); err != nil {
+			if err := p.rest(ctx, time.Since(start)); err != nil {
 				return err
 			}
 		}

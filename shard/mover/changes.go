@@ -88,8 +88,23 @@ func (p *part) applyChanges(ctx context.Context, limit int, step shard.MoveStep)
 	if err != nil || len(n.seqs) == 0 {
 		return 0, err
 	}
+	if err := p.apply(ctx, n, step); err != nil {
+		return 0, err
+	}
+	err = p.from.transaction(ctx, p.limit(), func(ctx context.Context, tx pgx.Tx) error {
+		if err := p.from.leave(ctx, tx, shard.MoveWait); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `delete from ringside.change where part = $1 and seq = any($2)`, p.from.part, n.seqs)
+		return err
+	})
+	return len(n.seqs), err
+}
+
+// apply brings the rows that were noted to the destination, as they are now.
+func (p *part) apply(ctx context.Context, n noted, step shard.MoveStep) error {
 	p.remember(n.keys)
-	err = p.to.transaction(ctx, p.limit(), func(ctx context.Context, tx pgx.Tx) error {
+	err := p.to.transaction(ctx, p.limit(), func(ctx context.Context, tx pgx.Tx) error {
 		if err := p.to.leave(ctx, tx, step); err != nil {
 			return err
 		}
@@ -115,20 +130,10 @@ func (p *part) applyChanges(ctx context.Context, limit int, step shard.MoveStep)
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	err = p.from.transaction(ctx, p.limit(), func(ctx context.Context, tx pgx.Tx) error {
-		if err := p.from.leave(ctx, tx, shard.MoveWait); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `delete from ringside.change where part = $1 and seq = any($2)`, p.from.part, n.seqs)
-		return err
-	})
 	if err == nil {
 		p.count(func(g *gauge) { g.changes += int64(len(n.seqs)) })
 	}
-	return len(n.seqs), err
+	return err
 }
 
 // catchUp applies notes until little is left, or it has gone on for a while.

@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -28,5 +29,25 @@ func TestTooManyChangedRowsAreNotRemembered(t *testing.T) {
 	p.remember(changed(maxTouched, 1))
 	if p.touched != nil || p.compared {
 		t.Errorf("%d rows are remembered, compared: %v", len(p.touched), p.compared)
+	}
+}
+
+// Which of the changed rows must still be compared while writes wait.
+func TestUnequal(t *testing.T) {
+	type hashes = map[string]int64
+	for name, c := range map[string]struct {
+		here, there hashes
+		want        []string
+	}{
+		"all are equal":              {hashes{"[1]": 10, "[2]": 20}, hashes{"[1]": 10, "[2]": 20}, nil},
+		"deleted on both":            {hashes{"[1]": 10}, hashes{"[1]": 10}, nil},
+		"other content":              {hashes{"[1]": 10, "[2]": 20}, hashes{"[1]": 10, "[2]": 21}, []string{"[2]"}},
+		"not there yet":              {hashes{"[1]": 0, "[2]": 20}, hashes{"[2]": 20}, []string{"[1]"}},
+		"not deleted there yet":      {hashes{}, hashes{"[2]": 20}, []string{"[2]"}},
+		"a key is written otherwise": {hashes{"[1]": 10, "[2.0]": 20}, hashes{"[1]": 10, "[2.0]": 21}, []string{"[1]", "[2]"}},
+	} {
+		if got := unequal([]string{"[1]", "[2]"}, c.here, c.there); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

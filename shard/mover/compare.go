@@ -33,8 +33,12 @@ func (p *part) compareAll(ctx context.Context) error {
 	p.touched, p.doubtful = map[touch]struct{}{}, nil
 	for at := range p.tables {
 		for vnodes := range slices.Chunk(p.spec.Vnodes, comparePage) {
+			begun := time.Now()
 			differ, err := p.differing(ctx, at, vnodes)
 			if err != nil {
+				return err
+			}
+			if err := p.rest(ctx, time.Since(begun)); err != nil {
 				return err
 			}
 			for round := 0; len(differ) > 0 && round < 4; round++ {
@@ -111,6 +115,85 @@ func onBoth[T any](ctx context.Context, p *part, ask func(ctx context.Context, s
 	return answers, err
 }
 
+// polish leaves little to be done while writers wait: tables are looked at, what has been noted is applied, and of the rows that have changed since all were compared those that are equal by now
+// need not be compared again, unless they change once more.
+func (p *part) polish(ctx context.Context) (err error) {
+	if p.prints, err = onBoth(ctx, p, fingerprint); err == nil {
+		err = p.checkTables(ctx)
+	}
+	if err == nil {
+		err = p.catchUp(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	changed := p.touched
+	if changed == nil {
+		return nil // too many: all are compared again
+	}
+	p.touched = map[touch]struct{}{}
+	differ, err := p.stillDiffering(ctx, changed)
+	if err == nil {
+		err = p.catchUp(ctx)
+	}
+	if err != nil {
+		differ = changed
+	}
+	if p.touched != nil {
+		for x := range differ {
+			p.touched[x] = struct{}{}
+		}
+	}
+	return err
+}
+
+// stillDiffering returns those of the changed rows that are not the same on both shards.
+func (p *part) stillDiffering(ctx context.Context, changed map[touch]struct{}) (map[touch]struct{}, error) {
+	differ := map[touch]struct{}{}
+	for at := range p.tables {
+		t := &p.tables[at]
+		var keys []string
+		for x := range changed {
+			if x.table == at {
+				keys = append(keys, x.key)
+			}
+		}
+		for some := range slices.Chunk(keys, changesAtOnce) {
+			hashes, err := onBoth(ctx, p, func(ctx context.Context, s *side) (map[string]int64, error) {
+				return t.hashes(ctx, s.conn, some, p.scope.mine(t, s.part))
+			})
+			if err != nil {
+				return nil, err
+			}
+			for _, key := range unequal(some, hashes[0], hashes[1]) {
+				differ[touch{at, key}] = struct{}{}
+			}
+		}
+	}
+	return differ, nil
+}
+
+// unequal returns those keys whose rows have other hashes here than there. A row that none of the keys names is one of theirs, written otherwise: then nothing can be said of any. Pure.
+func unequal(keys []string, here, there map[string]int64) (out []string) {
+	named := 0
+	for _, key := range keys {
+		a, is := here[key]
+		b, too := there[key]
+		if is != too || a != b {
+			out = append(out, key)
+		}
+		for _, found := range []bool{is, too} {
+			if found {
+				named++
+			}
+		}
+	}
+	if named != len(here)+len(there) {
+		return keys
+	}
+	return out
+}
+
 // compareChanged compares, while nothing can change, what was not found equal before or has changed since.
 func (p *part) compareChanged(ctx context.Context) error {
 	for at := range p.tables {
@@ -169,23 +252,24 @@ func (s *side) timed(ctx context.Context, limit time.Duration, do func(ctx conte
 
 // settle applies the last changes after the freeze, when no more can come, and compares.
 func (p *part) settle(ctx context.Context) error {
-	for {
-		n, err := p.applyChanges(ctx, 1<<20, shard.MoveSettle)
-		if err != nil {
+	// No more come, and whoever thaws the source applies them again: they need not be struck.
+	last, err := readChanges(ctx, p.from, p.tables, maxTouched)
+	switch {
+	case err != nil:
+		return err
+	case len(last.seqs) == maxTouched:
+		return errLate // too many for the time that is left
+	case len(last.seqs) > 0:
+		if err := p.apply(ctx, last, shard.MoveSettle); err != nil {
 			return err
 		}
-		if n == 0 {
-			break
-		}
 	}
-	now, err := onBoth(ctx, p, func(ctx context.Context, s *side) ([]table, error) { return describe(ctx, s.conn) })
+	prints, err := onBoth(ctx, p, fingerprint)
+	if err == nil && prints != p.prints {
+		err = p.checkTables(ctx)
+	}
 	if err != nil {
 		return err
-	}
-	for i, name := range []string{p.spec.From, p.spec.To} { // what was copied must be all there is
-		if what := sameTables(p.tables, now[i], "of before", name); what != "" {
-			return fmt.Errorf("%w: %s", errTables, what)
-		}
 	}
 	if err := p.compareChanged(ctx); err != nil {
 		return err
@@ -193,10 +277,26 @@ func (p *part) settle(ctx context.Context) error {
 	return p.awaitStandbys(ctx)
 }
 
+// checkTables looks whether what was copied is all there is, and what it was.
+func (p *part) checkTables(ctx context.Context) error {
+	now, err := onBoth(ctx, p, func(ctx context.Context, s *side) ([]table, error) { return describe(ctx, s.conn) })
+	if err != nil {
+		return err
+	}
+	for i, name := range []string{p.spec.From, p.spec.To} {
+		if what := sameTables(p.tables, now[i], "of before", name); what != "" {
+			return fmt.Errorf("%w: %s", errTables, what)
+		}
+	}
+	return nil
+}
+
 // awaitStandbys waits until standbys of the source that might be promoted know that it is frozen. Else one of them could take writes after the commit.
 func (p *part) awaitStandbys(ctx context.Context) error {
 	var lsn string
-	if err := p.from.conn.QueryRow(ctx, `select pg_current_wal_insert_lsn()::text`).Scan(&lsn); err != nil {
+	var any bool
+	err := p.from.conn.QueryRow(ctx, `select pg_current_wal_insert_lsn()::text, exists (select from pg_stat_replication r `+physical+`)`).Scan(&lsn, &any)
+	if err != nil || !any {
 		return err
 	}
 	for {

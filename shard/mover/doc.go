@@ -12,13 +12,13 @@
 //	I2  A page of rows and the note of how far copying is are one transaction on the destination. Pages and changes replace what is there, so that each may
 //	    come twice, and in any order after the row was changed last.
 //	I3  Changes are struck from the source's log by number, and only those that were applied: one with a lower number may still come, from a
-//	    transaction that commits late.
+//	    transaction that commits late. Those of the block of writes are not struck: thawed, the source has them applied again.
 //	I4  The source is frozen and its capture switched on and off under the exclusive lock that every writer holds shared: nobody is inside. It stays
 //	    frozen for Config.Block at most, else it is thawed and tried again later.
 //	I5  Before the commit all rows were compared on both shards by count and a checksum that does not depend on their order: at leisure while
-//	    writes went on, and in the block those that had changed since.
+//	    writes went on, then one by one those that had changed since, and in the block what changed after that or was not found equal.
 //	I6  From before the freeze until nobody can be using the former map, both shards keep the view that they had (ringside.view.cutover): readers by
-//	    the former map and writers by the new one use the same cached copies. The source is let go first.
+//	    the former map and writers by the new one, or by the source's word, use the same cached copies. The source is let go first.
 //	I7  Transactions of the mover say so in the write-ahead log (cdc.MoverOrigin), so that nobody takes what they write for changes of rows.
 //	I8  No row is in the source's outbox when it is frozen: whoever reads by the new map is not told by the source to keep away from a cached copy.
 //	I9  The owner of a vnode has a row in ringside.override for each key of it that an override places, and no other; such keys do not go with the vnode. A key and

@@ -30,7 +30,8 @@ type part struct {
 	hasTurn  bool
 
 	scope    scope
-	tables   []table // as the source describes them, with the destination's triggers; nil: not looked at yet
+	tables   []table   // as the source describes them, with the destination's triggers; nil: not looked at yet
+	prints   [2]string // fingerprints of both shards' tables when they were last found to be those
 	copier   *copier
 	compared bool
 	touched  map[touch]struct{} // changed since it began to compare; nil: not remembered
@@ -197,12 +198,11 @@ func (p *part) see(ctx context.Context) (s shard.MoveSight, err error) {
 		Token: p.token, Cancel: p.cancel.Load() || p.fault != nil, Compared: p.compared, Held: p.held, Settled: p.settled, Late: p.late(),
 		Released: p.release.done, Aged: !p.aged.IsZero() && time.Now().After(p.aged),
 	}
-	if s.To, err = p.to.look(ctx); err != nil {
+	rows, err := onBoth(ctx, p, func(ctx context.Context, s *side) (shard.MoveRow, error) { return s.look(ctx) })
+	if err != nil {
 		return s, err
 	}
-	if s.From, err = p.from.look(ctx); err != nil {
-		return s, err
-	}
+	s.From, s.To = rows[0], rows[1]
 	s.Published = p.published
 	if s.From.State == shard.MoveOwned {
 		p.frozen, p.committing = time.Time{}, false

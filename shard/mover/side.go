@@ -42,6 +42,9 @@ type side struct {
 
 	conn     *pgx.Conn // nil: none
 	measured time.Time // when the lag of its standbys was last found small
+	done     int64     // transactions that the shard had made when they were last counted
+	counted  time.Time
+	alone    bool // nobody else uses it, as far as that tells
 }
 
 // dial opens a session whose texts mean the same on every shard. The error shows nothing of the connection string.

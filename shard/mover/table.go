@@ -90,6 +90,15 @@ func describe(ctx context.Context, conn *pgx.Conn) ([]table, error) {
 	return tables, err
 }
 
+// fingerprint changes whenever what sameTables compares of a shard's description does, and costs little.
+func fingerprint(ctx context.Context, s *side) (print string, err error) {
+	err = s.conn.QueryRow(ctx, `select coalesce(pg_catalog.md5(string_agg(row(c.oid, c.relnamespace, c.relname, t.tgfoid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attgenerated,
+	a.attnotnull, (select x.indkey from pg_catalog.pg_index x where x.indrelid = c.oid and x.indisprimary))::text, ',' order by c.oid, a.attnum)), '')
+from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where t.tgname = 'ringside_guard'`).Scan(&print)
+	return print, err
+}
+
 // sameTables reports how what is moved differs between two descriptions; empty: it does not. What only one shard can know is left out.
 func sameTables(a, b []table, of, other string) string {
 	for _, t := range a {
@@ -164,6 +173,23 @@ func (t *table) among(keys, mine string) string {
 // checksum is what two shards must agree on: how many rows, and a sum that does not depend on their order.
 func (t *table) checksum() string {
 	return fmt.Sprintf(`count(*), coalesce(sum(pg_catalog.hashtextextended(row(%s)::text, 0)), 0)::text`, t.columns())
+}
+
+// hashes returns a hash of each row that has one of those keys and meets another condition, by its key.
+func (t *table) hashes(ctx context.Context, conn *pgx.Conn, keys []string, mine string) (map[string]int64, error) {
+	rows, err := conn.Query(ctx, fmt.Sprintf(`select pg_catalog.jsonb_build_array(%s)::text, pg_catalog.hashtextextended(row(%s)::text, 0) from %s where `, t.key(), t.columns(), t.Name)+
+		t.among("["+strings.Join(keys, ",")+"]", mine), pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]int64{}
+	var key string
+	var hash int64
+	_, err = pgx.ForEachRow(rows, []any{&key, &hash}, func() error {
+		out[key] = hash
+		return nil
+	})
+	return out, err
 }
 
 // muted reports whether triggers of others have to be kept from firing.

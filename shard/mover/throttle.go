@@ -39,15 +39,50 @@ func (p *part) burden(ctx context.Context) (string, error) {
 		if err := s.open(ctx); err != nil {
 			return "", err
 		}
-		var lag int64
-		err := s.conn.QueryRow(ctx, `select coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)), 0)::bigint from pg_stat_replication r `+physical).Scan(&lag)
+		var lag, done int64
+		err := s.conn.QueryRow(ctx, `select coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)), 0)::bigint,
+	(select d.xact_commit + d.xact_rollback from pg_stat_database d where d.datname = current_database()) from pg_stat_replication r `+physical).Scan(&lag, &done)
 		if err != nil {
 			return "", err
 		}
+		s.counts(done, time.Now())
 		if lag > p.cfg.LagLimit {
 			return fmt.Sprintf("a standby of shard %s lags by %d MiB", s.shard, lag>>20), nil
 		}
 		s.measured = time.Now()
 	}
 	return "", nil
+}
+
+// usedFrom is how many transactions a second a shard makes that is in use. Sidecars ask each shard for its view, and the mover makes some itself.
+const usedFrom = 50
+
+// counts takes note of how many transactions the shard has made by now.
+func (s *side) counts(done int64, now time.Time) {
+	if since := now.Sub(s.counted); !s.counted.IsZero() && since > 0 {
+		s.alone = float64(done-s.done) <= usedFrom*since.Seconds()
+	}
+	s.done, s.counted = done, now
+}
+
+// gently reports whether others use one of the shards, or may: then half of the time is theirs alone, in short turns.
+func (p *part) gently() bool { return !p.from.alone || !p.to.alone }
+
+// page is about how long one page is to take.
+func (p *part) page() time.Duration {
+	if p.gently() {
+		return p.cfg.Page / 2
+	}
+	return p.cfg.Page
+}
+
+// rest lets others have the shards after work that took so long.
+func (p *part) rest(ctx context.Context, took time.Duration) error {
+	if !p.frozen.IsZero() {
+		return nil
+	}
+	if !p.gently() {
+		took /= 8
+	}
+	return sleep(ctx, took)
 }
