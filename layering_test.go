@@ -59,6 +59,8 @@ func floors() map[string]place {
 			"it compares programs over the wire: it must be able to measure any build of them"},
 		"loadtest/rowcost": {4, []string{"resp", "internal/localcluster", "internal/realpg", "loadtest/gauge"},
 			"it asks the program and PostgreSQL from outside: it must be able to measure any build"},
+		"loadtest/movecost": {4, []string{"internal/localcluster", "loadtest", "loadtest/gauge"},
+			"it asks the program from outside: it must be able to measure any build"},
 		"loadtest/page":  {beside, []string{"loadtest"}, "it draws what was measured, and measures nothing"},
 		"loadtest/gauge": {beside, []string{"resp"}, "it measures from outside: it must not share our mistakes"},
 		"examples/...":   {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},

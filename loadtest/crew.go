@@ -73,7 +73,7 @@ func (c *crew) load(ctx context.Context) {
 		})
 	}
 	arrivals := newArrivals(c.run.plan.schedule(), 1, 0, c.run.plan.Poisson, c.random)
-	for due := arrivals.next(); due < c.run.plan.Duration && ctx.Err() == nil; {
+	for due := arrivals.next(); due < c.run.plan.Duration && !c.run.over.Load() && ctx.Err() == nil; {
 		now := c.run.now()
 		for ; due <= now && due < c.run.plan.Duration; due = arrivals.next() {
 			put(c.late, now-due)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -60,6 +61,7 @@ type Event struct {
 	At   time.Duration // since the start
 	Name string
 	Do   func(ctx context.Context) error
+	Last bool // the load ends once it has been carried out
 }
 
 // eventLimit bounds how long events may go on after the load.
@@ -74,6 +76,7 @@ type run struct {
 	ledger       *ledger
 	countFound   bool
 	began        time.Time
+	over         atomic.Bool // nothing more is sent, though the plan is not carried out
 }
 
 func (r *run) now() time.Duration { return time.Since(r.began) }
@@ -132,7 +135,12 @@ func (r *run) load(ctx context.Context, target Target, g generator, events []Eve
 	defer end()
 	occurred := make([]Occurrence, len(events))
 	for i, e := range events {
-		beside.Go(func() { occurred[i] = r.occur(besideCtx, e) })
+		beside.Go(func() {
+			occurred[i] = r.occur(besideCtx, e)
+			if e.Last {
+				r.over.Store(true)
+			}
+		})
 	}
 	watched := make(chan struct{})
 	watchCtx, unwatch := context.WithCancel(ctx)

@@ -183,6 +183,17 @@ func TestInterruptedRunEnds(t *testing.T) {
 	}
 }
 
+func TestTheLastEventEndsTheLoad(t *testing.T) {
+	t.Parallel()
+	plan := textPlan()
+	plan.Duration = time.Hour
+	last := Event{At: 100 * time.Millisecond, Name: "the last one", Do: func(context.Context) error { return nil }, Last: true}
+	r, err := Run(t.Context(), Target{Name: "x", Addrs: []string{forgetful(t)}}, plan, []Event{last}, nil)
+	if err != nil || r.Requests == 0 || r.All.Count != r.Requests || r.Events[0].Error != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestCountsOfMetrics(t *testing.T) {
 	got, err := countsOf(strings.NewReader("# HELP x\nringside_row_hits_total 90\nringside_row_misses_total 10\nringside_cache_loads_total 4\n" +
 		"ringside_cache_writes_total 1e+06\nringside_cache_loads_totally 9\n"))

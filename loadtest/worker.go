@@ -57,14 +57,17 @@ func (w *worker) work(ctx context.Context) {
 	list := make([]int, 0, len(w.conns))
 	var swept time.Duration
 	for due := w.arrivals.next(); ; {
-		now := w.run.now()
+		now, end := w.run.now(), plan.Duration
+		if w.run.over.Load() {
+			end = 0
+		}
 		if now-swept > sweepEvery {
 			swept = now
 			for _, c := range w.conns {
 				c.sweep(now)
 			}
 		}
-		for ; due <= now && due < plan.Duration; due = w.arrivals.next() {
+		for ; due <= now && due < end; due = w.arrivals.next() {
 			put(w.lag, now-due)
 			i := w.sent / plan.Pipeline % len(w.conns)
 			w.sent++
@@ -86,7 +89,7 @@ func (w *worker) work(ctx context.Context) {
 			}
 		}
 		list = left
-		if due >= plan.Duration && len(list) == 0 || ctx.Err() != nil {
+		if due >= end && len(list) == 0 || ctx.Err() != nil {
 			return
 		}
 		if wait := due - w.run.now(); wait > 0 {
