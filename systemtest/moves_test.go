@@ -235,38 +235,57 @@ func TestVnodesMoveUnderWriters(t *testing.T) {
 	c.stoppedSidecarIsSentOn(t)
 }
 
-// stoppedSidecarIsSentOn stops a sidecar, moves a vnode, and lets the sidecar go on: the former owner refuses its first write, and it lands on the new one.
+// stoppedSidecarIsSentOn stops a sidecar, moves a vnode and a shard key, and lets the sidecar go on: the former owner refuses its first write of each, and it lands on the new one.
 func (c *cluster) stoppedSidecarIsSentOn(t *testing.T) {
-	const key = "user:4321"
 	old := c.Sidecars[2]
+	type row struct {
+		id, was  int
+		from, to string
+	}
 	w := dial(t, old.Redis)
-	was := w.do(t, "HGET", key, "visits")
-	l := lookup(t, c.Sidecars[0], key)
-	to := map[string]string{"s1": "s2", "s2": "s1"}[l.Shard]
+	var all []row
+	var vnodes []int
+	for _, id := range []int{4321, 4322} {
+		key := "user:" + strconv.Itoa(id)
+		l := lookup(t, c.Sidecars[0], key)
+		x := row{id: id, from: l.Shard, to: map[string]string{"s1": "s2", "s2": "s1"}[l.Shard]}
+		x.was, _ = strconv.Atoi(w.do(t, "HGET", key, "visits"))
+		all, vnodes = append(all, x), append(vnodes, l.ShardVnode)
+	}
 	if err := old.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = old.Signal(syscall.SIGCONT) }() // it goes on already, if all is well
-	c.command(t, "move", "start", "--vnodes", strconv.Itoa(l.ShardVnode), "--to", to, "--wait")
-	former := sql(t, c.shard(t, l.Shard).DSN())
-	_, err := former.Exec(t.Context(), "update users set visits = -1 where id = 4321")
-	if err != nil {
-		t.Errorf("an update of no row at the former owner: %v", err) // the row is gone there
-	}
-	_, err = former.Exec(t.Context(), "insert into users values (4321)")
-	if err == nil || !strings.Contains(err.Error(), "RS002") || !strings.Contains(err.Error(), "shard "+to) {
-		t.Errorf("an insert at the former owner: %v", err)
+	c.command(t, "move", "start", "--vnodes", strconv.Itoa(vnodes[0]), "--to", all[0].to, "--wait")
+	c.command(t, "override", "set", strconv.Itoa(all[1].id), all[1].to, "--wait")
+	for _, x := range all {
+		former := sql(t, c.shard(t, x.from).DSN())
+		if _, err := former.Exec(t.Context(), "update users set visits = -1 where id = $1", x.id); err != nil {
+			t.Errorf("an update of no row at the former owner: %v", err) // the row is gone there
+		}
+		_, err := former.Exec(t.Context(), "insert into users values ($1)", x.id)
+		if err == nil || !strings.Contains(err.Error(), "RS002") || !strings.Contains(err.Error(), "shard "+x.to) {
+			t.Errorf("an insert at the former owner: %v", err)
+		}
 	}
 	if err := old.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	n, _ := strconv.Atoi(was)
-	w.want(t, ":"+strconv.Itoa(n+1), "HINCRBY", key, "visits", "1")
-	if got := query(t, sql(t, c.shard(t, to).DSN()), "select visits::text from users where id = 4321"); got != strconv.Itoa(n+1) {
-		t.Errorf("on %s it is %s", to, got)
+	replies, err := w.ask([]string{"HINCRBY", "user:4321", "visits", "1"}, []string{"HINCRBY", "user:4322", "visits", "1"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range c.Sidecars {
-		dial(t, s.Redis).want(t, strconv.Itoa(n+1), "HGET", key, "visits")
+	for i, x := range all {
+		now := strconv.Itoa(x.was + 1)
+		if got := show(replies[i]); got != ":"+now {
+			t.Errorf("user:%d is %s, want %s", x.id, got, now)
+		}
+		if got := query(t, sql(t, c.shard(t, x.to).DSN()), "select visits::text from users where id = "+strconv.Itoa(x.id)); got != now {
+			t.Errorf("user:%d on %s is %s", x.id, x.to, got)
+		}
+		for _, s := range c.Sidecars {
+			dial(t, s.Redis).want(t, now, "HGET", "user:"+strconv.Itoa(x.id), "visits")
+		}
 	}
 }
 

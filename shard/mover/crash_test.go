@@ -2,7 +2,9 @@ package mover
 
 import (
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,7 +122,7 @@ func TestTheDriverDiesWhileItCallsOff(t *testing.T) {
 	}
 }
 
-// A PostgreSQL server is killed after each step.
+// A PostgreSQL server is killed after each step; then, while a shard key moves, after each that is another one for keys.
 func TestTheSourceDiesAfterEachStep(t *testing.T) { serverDies(t, "s1") }
 
 func TestTheDestinationDiesAfterEachStep(t *testing.T) { serverDies(t, "s2") }
@@ -138,26 +140,54 @@ func serverDies(t *testing.T, name string) {
 	}
 	r := rigAt(t, rows, dsn["s1"], dsn["s2"], shared.Database(t))
 	w := r.write(3, rows)
-	after, seen := once(func(shard.MoveStep) error {
-		if err := mortal.Kill(); err != nil {
-			t.Error(err)
-		}
-		if err := mortal.Restart(t.Context()); err != nil {
-			t.Error(err)
-		}
-		return nil
-	})
-	m := r.mover("a", func(c *Config) { c.Block = time.Second })
-	m.after = after
-	r.start(m)
-	for _, p := range r.await(r.request("s1", "s2", some(), 1)) {
-		if p.State != catalog.PartDone {
-			t.Errorf("%s: %+v", p.State, p.Progress)
-		}
-		t.Logf("%d attempts", p.Attempts)
+	var after atomic.Pointer[func(shard.MoveStep) error]
+	killAfter := func(steps []shard.MoveStep) (seen func() map[shard.MoveStep]bool) {
+		do, seen := once(func(step shard.MoveStep) error {
+			if !slices.Contains(steps, step) {
+				return nil
+			}
+			if err := mortal.Kill(); err != nil {
+				t.Error(err)
+			}
+			if err := mortal.Restart(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return nil
+		})
+		after.Store(&do)
+		return seen
 	}
-	r.made(seen(), forth())
+	seen := killAfter(append(forth(), shard.MoveCatchUp, shard.MoveThaw))
+	m := r.mover("a", func(c *Config) { c.Block = time.Second })
+	m.after = func(step shard.MoveStep) error { return (*after.Load())(step) }
+	r.start(m)
+	moved := func(id int64) {
+		t.Helper()
+		for _, p := range r.await(id) {
+			if p.State != catalog.PartDone {
+				t.Errorf("%s: %+v", p.State, p.Progress)
+			}
+			t.Logf("%d attempts", p.Attempts)
+		}
+		r.made(seen(), forth())
+	}
+	moved(r.request("s1", "s2", some(), 1))
+
+	key := 1
+	for ; vnodeOf(itoa(key))%16 == 0; key++ { // one that has not moved
+	}
+	seen = killAfter([]shard.MoveStep{shard.MoveExpect, shard.MoveEnlist, shard.MoveCommit, shard.MoveClean, shard.MoveForget})
+	var id int64
+	r.eventually("the shards can be asked", func() (ok bool) {
+		var err error
+		id, _, err = m.Start(t.Context(), Request{Key: itoa(key), To: "s2"})
+		return err == nil
+	})
+	moved(id)
 	r.sql[name] = connect(t, r.dsn[name])
+	if got := r.text("s2", `select count(*)::text from counters where id = $1`, key); got != "1" {
+		t.Errorf("s2 holds %s rows of the key", got)
+	}
 	w.end()
 	r.check()
 }
