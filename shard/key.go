@@ -1,5 +1,33 @@
 package shard
 
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// shownKey is how many bytes of a shard key messages show at most.
+const shownKey = 80
+
+// CutKey returns a shard key as far as messages show it.
+func CutKey(key string) string {
+	if len(key) <= shownKey {
+		return key
+	}
+	end := shownKey
+	for end > shownKey-utf8.UTFMax && !utf8.RuneStart(key[end]) {
+		end--
+	}
+	return key[:end]
+}
+
+// QuoteKey returns a shard key in quotes for a message: a long one is cut.
+func QuoteKey(key string) string {
+	if cut := CutKey(key); cut != key {
+		return strconv.Quote(cut) + "…"
+	}
+	return strconv.Quote(key)
+}
+
 // MoveByVnode is the state of a shard key's own row on a shard that has the key by its vnode, while the key is moved away: its vnode's again if that is called off.
 const MoveByVnode MoveState = "vnode"
 

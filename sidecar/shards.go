@@ -133,6 +133,8 @@ func (x *shards) functions() admin.Shards {
 	}
 }
 
+var errNoName = &admin.BadChangeError{Reason: "name is missing"}
+
 var errNoCatalog = &topology.Refusal{Reason: "this cluster has no catalog, and so no shards"}
 
 func (x *shards) usable() error {
@@ -192,7 +194,7 @@ func (x *shards) divides(key string) error {
 			return nil
 		}
 	}
-	return &admin.BadChangeError{Reason: fmt.Sprintf("%q is no shard key: no keyspace's shard_by field can have that value", key)}
+	return &admin.BadChangeError{Reason: fmt.Sprintf("%s is no shard key: no keyspace's shard_by field can have that value", shard.QuoteKey(key))}
 }
 
 func (x *shards) plan(ctx context.Context, want admin.MoveRequest) (admin.MovePlan, error) {
@@ -233,7 +235,7 @@ func (x *shards) start(ctx context.Context, want admin.MoveRequest) (admin.MoveS
 	case isRefused:
 		return admin.MoveStarted{}, &topology.Refusal{Reason: "the move was not begun: " + refused.Error()}
 	case errors.Is(err, catalog.ErrConflict) && want.Key != "":
-		return admin.MoveStarted{}, &topology.Refusal{Reason: fmt.Sprintf("vnode %d, that of shard key %q, is being moved already, or a key of it is: wait until that is done, or cancel it", ring.NewHasher().Vnode([]byte(want.Key)), want.Key)}
+		return admin.MoveStarted{}, &topology.Refusal{Reason: fmt.Sprintf("vnode %d, that of shard key %s, is being moved already, or a key of it is: wait until that is done, or cancel it", ring.NewHasher().Vnode([]byte(want.Key)), shard.QuoteKey(want.Key))}
 	case errors.Is(err, mover.ErrNothing):
 		return admin.MoveStarted{}, &topology.Refusal{Reason: "there is nothing to move: the shards have what was asked for"}
 	case errors.Is(err, catalog.ErrConflict):
@@ -319,6 +321,9 @@ func (x *shards) verify(ctx context.Context) (admin.MoveVerification, error) {
 }
 
 func (x *shards) weigh(ctx context.Context, name string, weight int64) (admin.Changed, error) {
+	if name == "" {
+		return admin.Changed{}, errNoName
+	}
 	if err := config.CheckWeight(weight); err != nil {
 		return admin.Changed{}, &admin.BadChangeError{Reason: fmt.Sprintf("weight %v", err)}
 	}
@@ -328,6 +333,9 @@ func (x *shards) weigh(ctx context.Context, name string, weight int64) (admin.Ch
 }
 
 func (x *shards) remove(ctx context.Context, name string) (admin.Changed, error) {
+	if name == "" {
+		return admin.Changed{}, errNoName
+	}
 	if err := x.usable(); err != nil {
 		return admin.Changed{}, err
 	}

@@ -105,7 +105,7 @@ func showPlan(ctx context.Context, env *environment, client *adminClient, reques
 		if err := writeJSON(env.stdout, body); err != nil {
 			return err
 		}
-	} else if err := p.print(env); err != nil {
+	} else if err := p.print(env, request.Get("shard_key")); err != nil {
 		return err
 	}
 	if len(p.Refused) > 0 {
@@ -114,16 +114,23 @@ func showPlan(ctx context.Context, env *environment, client *adminClient, reques
 	return nil
 }
 
-func (p *movePlanAnswer) print(env *environment) error {
+// print shows it; key is the shard key that it is about, empty: vnodes.
+func (p *movePlanAnswer) print(env *environment, key string) error {
 	if p.Vnodes == 0 {
 		_, err := fmt.Fprintln(env.stdout, "nothing to move: the shards have what was asked for")
 		return err
 	}
 	flows := &table{heading: []string{"FROM", "TO", "VNODES", "LOAD/S", "ROWS (ABOUT)", "BYTES (ABOUT)"}}
-	for _, f := range p.Flows {
-		flows.add(f.From, f.To, f.Vnodes, fmt.Sprintf("%.1f", f.Load), f.Rows, bytesOf(f.Bytes))
+	what := func(vnodes int) any {
+		if key != "" {
+			return "key " + shownKey(key)
+		}
+		return vnodes
 	}
-	flows.add("all", fmt.Sprintf("%d parts", p.Parts), p.Vnodes, "", p.Rows, fmt.Sprintf("%s, about %v", bytesOf(p.Bytes), seconds(p.Seconds)))
+	for _, f := range p.Flows {
+		flows.add(f.From, f.To, what(f.Vnodes), fmt.Sprintf("%.1f", f.Load), f.Rows, bytesOf(f.Bytes))
+	}
+	flows.add("all", counted(p.Parts, "part"), what(p.Vnodes), "", p.Rows, fmt.Sprintf("%s, about %v", bytesOf(p.Bytes), seconds(p.Seconds)))
 	refused := &table{heading: []string{"REFUSED, BECAUSE"}}
 	for _, r := range p.Refused {
 		refused.add(r)
@@ -185,7 +192,7 @@ func (c *moveStartCmd) Run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if !c.Change.JSON {
-		if _, err := fmt.Fprintf(env.stdout, "move %d: %d vnodes in %d parts\n", started.ID, started.Vnodes, started.Parts); err != nil {
+		if _, err := fmt.Fprintf(env.stdout, "move %d: %s in %s\n", started.ID, counted(started.Vnodes, "vnode"), counted(started.Parts, "part")); err != nil {
 			return err
 		}
 	}
@@ -316,7 +323,7 @@ func summarize(parts []movePart, id int64) moveSummary {
 		}
 	}
 	s := moveSummary{ended: all > 0 && done+failed+cancelled == all}
-	s.text = fmt.Sprintf("%d of %d parts done, %d of about %d rows copied", done, all, copied, rows)
+	s.text = fmt.Sprintf("%d of %s done, %d of about %d rows copied", done, counted(all, "part"), copied, rows)
 	if rate > 0 {
 		s.text += fmt.Sprintf(", %.0f rows/s", rate)
 	}
@@ -325,9 +332,9 @@ func summarize(parts []movePart, id int64) moveSummary {
 	}
 	switch {
 	case failed > 0:
-		s.err = fmt.Errorf("%d of %d parts were called off: %s", failed, all, printable(why[0]))
+		s.err = fmt.Errorf("%d of %s called off: %s", failed, counted(all, "part"), printable(why[0]))
 	case cancelled > 0:
-		s.err = fmt.Errorf("%d of %d parts were cancelled", cancelled, all)
+		s.err = fmt.Errorf("%d of %s cancelled", cancelled, counted(all, "part"))
 	}
 	return s
 }
@@ -366,7 +373,7 @@ func (c *moveStatusCmd) Run(ctx context.Context, env *environment) error {
 		}
 		var what any = p.Vnodes
 		if p.ShardKey != "" {
-			what = "key " + printable(p.ShardKey)
+			what = "key " + shownKey(p.ShardKey)
 		}
 		parts.add(p.Move, p.Part, p.From, p.To, what, state, p.Step, p.Copied, p.Rows, fmt.Sprintf("%.0f", p.Rate), eta, p.Changes, p.Attempts,
 			fmt.Sprintf("%.0f ms", p.Blocked), seconds(p.Seconds), p.Why)

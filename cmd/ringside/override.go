@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+
+	"ringside/shard"
 )
 
 type overrideCmd struct {
@@ -42,8 +44,8 @@ func (c *overrideClearCmd) Run(ctx context.Context, env *environment) error {
 	return c.Change.override(ctx, env, c.ShardKey, "", c.DryRun)
 }
 
-// override sets or, without a shard, clears one.
-func (f *changeFlags) override(ctx context.Context, env *environment, key, shard string, dry bool) error {
+// override sets or, without a shard to go to, clears one.
+func (f *changeFlags) override(ctx context.Context, env *environment, key, to string, dry bool) error {
 	if key == "" {
 		return misusef("SHARD_KEY is empty")
 	}
@@ -53,12 +55,12 @@ func (f *changeFlags) override(ctx context.Context, env *environment, key, shard
 	}
 	client.timeout += shardsMayTake
 	if dry {
-		return showPlan(ctx, env, client, url.Values{"shard_key": {key}, "to": {shard}}, f.JSON)
+		return showPlan(ctx, env, client, url.Values{"shard_key": {key}, "to": {to}}, f.JSON)
 	}
 	path, request := "/overrides/clear", map[string]string{"shard_key": key}
-	if shard != "" {
+	if to != "" {
 		path = "/overrides/set"
-		request["shard"] = shard
+		request["shard"] = to
 	}
 	var started struct {
 		ID   int64 `json:"id"`
@@ -72,7 +74,7 @@ func (f *changeFlags) override(ctx context.Context, env *environment, key, shard
 		if f.JSON {
 			return writeJSON(env.stdout, answer)
 		}
-		_, err := fmt.Fprintf(env.stdout, "move %d of about %d rows of shard key %s is begun: ringside move status\n", started.ID, started.Rows, printable(key))
+		_, err := fmt.Fprintf(env.stdout, "move %d of about %d rows of shard key %s is begun: ringside move status\n", started.ID, started.Rows, shownKey(key))
 		return err
 	}
 	ended, err := awaitMove(ctx, env, client, started.ID, f.WaitLimit)
@@ -82,13 +84,21 @@ func (f *changeFlags) override(ctx context.Context, env *environment, key, shard
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(env.stdout, "shard key %s is on %s\n", printable(key), placeOf(shard))
+	_, err = fmt.Fprintf(env.stdout, "shard key %s is on %s\n", shownKey(key), placeOf(to))
 	return err
 }
 
-func placeOf(shard string) string {
-	if shard == "" {
+// shownKey is a shard key for people: a long one is cut.
+func shownKey(key string) string {
+	if cut := shard.CutKey(key); cut != key {
+		return printable(cut) + "…"
+	}
+	return printable(key)
+}
+
+func placeOf(name string) string {
+	if name == "" {
 		return "the shard of its vnode"
 	}
-	return "shard " + printable(shard)
+	return "shard " + printable(name)
 }

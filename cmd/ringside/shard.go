@@ -62,6 +62,9 @@ func (c *shardRemoveCmd) Run(ctx context.Context, env *environment) error {
 
 // shard makes a change of one shard.
 func (f *changeFlags) shard(ctx context.Context, env *environment, path, name string, request map[string]any) error {
+	if name == "" {
+		return misusef("NAME is empty")
+	}
 	client, err := f.Admin.client(env)
 	if err != nil {
 		return err

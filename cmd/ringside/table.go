@@ -57,6 +57,14 @@ func printable(text string) string {
 	return text
 }
 
+// counted is a number of things: 1 part, 2 parts.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // percent prints a share of 1.
 func percent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }
 

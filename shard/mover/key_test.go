@@ -202,6 +202,15 @@ func TestWhatIsRefusedOfKeys(t *testing.T) {
 	if p, err := m.Plan(t.Context(), Request{Key: "1", To: "s2"}); err != nil || len(p.Refused) > 0 || len(p.Parts) != 1 || p.Parts[0].Rows != 11 || p.Parts[0].From != "s1" {
 		t.Errorf("%+v, %v", p, err)
 	}
+	if _, _, err := m.Start(t.Context(), Request{Key: "3", To: "s2"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"", "s2"} {
+		_, _, err := m.Start(t.Context(), Request{Key: "3", To: to})
+		if want := `an override of shard key "3" to shard s2 is being set by move 1: wait until that is done, or cancel it`; err == nil || err.Error() != want {
+			t.Errorf("to %q: got %v, want %s", to, err, want)
+		}
+	}
 	r.exec("s2", `set ringside.mover = 'on'`)
 	r.exec("s2", `insert into events values ('1', 7, 'astray')`)
 	if _, _, err := m.Start(t.Context(), Request{Key: "1", To: "s2"}); err == nil || !slices.Contains([]string{err.Error()}, `shard s2: table public.events holds rows of what is to come already: they would be lost; look at them, then delete them`) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ringside/ring"
+	"ringside/shard"
 	"ringside/shard/catalog"
 )
 
@@ -92,13 +93,13 @@ func keyFlow(r Ring, want Request) (catalog.NewPart, error) {
 	case p.From == "":
 		return p, fmt.Errorf("vnode %d is owned by no shard", vnode)
 	case want.To == "" && !apart:
-		return p, fmt.Errorf("shard key %q has no override: it is on shard %s, by its vnode %d", want.Key, home, vnode)
+		return p, fmt.Errorf("shard key %s has no override: it is on shard %s, by its vnode %d", shard.QuoteKey(want.Key), home, vnode)
 	case want.To == "":
 		p.To, p.Clear = home, true
 	case !slices.Contains(r.Shards, want.To):
 		return p, fmt.Errorf("there is no shard %s", want.To)
 	case apart && at == want.To:
-		return p, fmt.Errorf("shard key %q is on shard %s already, by an override", want.Key, at)
+		return p, fmt.Errorf("shard key %s is on shard %s already, by an override", shard.QuoteKey(want.Key), at)
 	}
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringside/ring"
+	"ringside/shard"
 	"ringside/shard/catalog"
 )
 
@@ -58,6 +60,7 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 	defer cancel()
 	r := m.deps.Ring()
 	list, err := flows(r, want)
+	err = cmp.Or(m.keyMoves(ctx, want.Key), err) // what is refused of a key may be so because it is on its way
 	if err != nil {
 		return Plan{}, err
 	}
@@ -135,6 +138,31 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 	p.Refused = slices.Compact(p.Refused)
 	p.Took = time.Duration(float64(rows)/expectedRate*float64(time.Second)) + time.Duration(len(p.Parts))*expectedPart
 	return p, nil
+}
+
+// keyMoves says that a shard key is being moved by its override already, or its override is about to end.
+func (m *Mover) keyMoves(ctx context.Context, key string) error {
+	if key == "" {
+		return nil
+	}
+	journal, err := m.deps.Journal(ctx)
+	if err != nil {
+		return err
+	}
+	open, err := journal.OpenParts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range open {
+		switch {
+		case p.Key != key:
+		case p.Clear:
+			return fmt.Errorf("the override of shard key %s is being cleared by move %d: wait until that is done, or cancel it", shard.QuoteKey(key), p.Move)
+		default:
+			return fmt.Errorf("an override of shard key %s to shard %s is being set by move %d: wait until that is done, or cancel it", shard.QuoteKey(key), p.To, p.Move)
+		}
+	}
+	return nil
 }
 
 func size(bytes int64) string {

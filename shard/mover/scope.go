@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"ringside/shard"
 )
 
 // scope says which rows a part moves: those of vnodes, but for shard keys that overrides place; or those of one shard key.
@@ -94,7 +96,7 @@ on conflict (vnode) do update set state = 'incoming', epoch = $3, move_id = $1, 
 		return err
 	}
 	if busy != "" {
-		return fmt.Errorf("%w: shard key %q is in a move of its own on shard %s, or has an override that shard %s does not know of", errNotOwned, busy, p.spec.To, p.spec.From)
+		return fmt.Errorf("%w: shard key %s is in a move of its own on shard %s, or has an override that shard %s does not know of", errNotOwned, shard.QuoteKey(busy), p.spec.To, p.spec.From)
 	}
 	vnodes := numbersOf(p.spec.Vnodes)
 	for _, do := range []struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"ringside/ring"
+	"ringside/shard"
 )
 
 // Verification says whether the shards have what the shard map says, and nothing else.
@@ -110,12 +111,12 @@ func keyFaults(r Ring, keys map[string][]verifiedKey, moving []bool) (faults []s
 	hasher := ring.NewHasher()
 	for _, key := range slices.Sorted(maps.Keys(r.Overrides)) {
 		if !busy[key] && !moving[hasher.Vnode([]byte(key))] && (!slices.Equal(owners[key], []string{r.Overrides[key]}) || !known[key]) {
-			faults = append(faults, fmt.Sprintf("shard key %q has an override to shard %s; it is owned by %q, and the owner of its vnode knows: %t", key, r.Overrides[key], owners[key], known[key]))
+			faults = append(faults, fmt.Sprintf("shard key %s has an override to shard %s; it is owned by %q, and the owner of its vnode knows: %t", shard.QuoteKey(key), r.Overrides[key], owners[key], known[key]))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(owners)) {
 		if _, apart := r.Overrides[key]; !apart && !busy[key] {
-			faults = append(faults, fmt.Sprintf("shard key %q has no override, and is owned apart from its vnode by %q", key, owners[key]))
+			faults = append(faults, fmt.Sprintf("shard key %s has no override, and is owned apart from its vnode by %q", shard.QuoteKey(key), owners[key]))
 		}
 	}
 	return faults
