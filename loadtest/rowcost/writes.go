@@ -10,7 +10,7 @@ import (
 	"ringside/loadtest/gauge"
 )
 
-// Clients that write, each rows of its own, one after the other.
+// Clients that write, each rows of its own, one after the other: one alone, which finds nobody in its way, and so many.
 const (
 	writeClients = 4
 	writeCount   = 150 // of each client and turn
@@ -62,35 +62,46 @@ func writes(ctx context.Context, r *rig) ([]gauge.Figure, error) {
 			return err
 		},
 	}
-	medians := map[string][]float64{}
+	type turn struct {
+		way     string
+		clients int
+	}
+	medians := map[turn][]float64{}
 	for range r.o.Rounds {
-		for _, way := range []string{"direct", "ringside", "plain"} {
-			times := make([][]time.Duration, writeClients)
-			_, err := together(writeClients, func(i int) error {
-				for n := range r.o.Scaled(writeCount) {
-					began := time.Now()
-					if err := ways[way](i, n); err != nil {
-						return err
+		for _, n := range []int{1, writeClients} {
+			for _, way := range []string{"direct", "ringside", "plain"} {
+				times := make([][]time.Duration, n)
+				_, err := together(n, func(i int) error {
+					for k := range r.o.Scaled(writeCount) {
+						began := time.Now()
+						if err := ways[way](i, k); err != nil {
+							return err
+						}
+						times[i] = append(times[i], time.Since(began))
 					}
-					times[i] = append(times[i], time.Since(began))
+					return nil
+				})
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", way, err)
 				}
-				return nil
-			})
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", way, err)
+				t := turn{way, n}
+				medians[t] = append(medians[t], p50(times))
 			}
-			medians[way] = append(medians[way], p50(times))
 		}
 	}
 	if err := r.sameStatement(ctx); err != nil {
 		return nil, err
 	}
-	compare := func(what string, limit gauge.Limit, with string) gauge.Figure {
-		return gauge.Judge(what, limit, gauge.Ratios(medians["ringside"], medians[with]), "%.2f : %.2f ms", gauge.Median(medians["ringside"]), gauge.Median(medians[with]))
+	compare := func(clients int, what string, limit gauge.Limit, with string) gauge.Figure {
+		ours, others := medians[turn{"ringside", clients}], medians[turn{with, clients}]
+		return gauge.Judge(fmt.Sprintf("p50 of a write, clients: %d; %s", clients, what), limit, gauge.Ratios(ours, others), "%.2f : %.2f ms", gauge.Median(ours), gauge.Median(others))
 	}
+	const same, plain = "the same statement by pgx", "a plain UPDATE by pgx"
 	return []gauge.Figure{
-		compare(fmt.Sprintf("p50 of a write, %d clients : the same statement by pgx", writeClients), gauge.Limit{Most: 1.3}, "direct"),
-		compare("p50 of a write : a plain UPDATE by pgx", gauge.Limit{}, "plain"),
+		compare(1, same, gauge.Limit{Most: 1.3}, "direct"),
+		compare(1, plain, gauge.Limit{}, "plain"),
+		compare(writeClients, same, gauge.Limit{Most: 1.3}, "direct"),
+		compare(writeClients, plain, gauge.Limit{}, "plain"),
 	}, nil
 }
 
