@@ -8,7 +8,8 @@
 //
 //	R1  Start and Restart return only when this very postmaster accepts connections: its own postmaster.pid says so, so that a
 //	    stranger on the same port is never mistaken for it.
-//	R2  A data directory is complete or absent: initdb runs beside it and the result is renamed into place.
+//	R2  A data directory is complete or absent: initdb, or the copy of what it made once for many tests, runs beside it and the result is renamed
+//	    into place.
 //	R3  PostgreSQL refuses to run as root. For root it runs as the user postgres, who gets the data directory, and a search bit
 //	    on the directories above it only where that can surprise nobody (see account.go).
 //	R4  Databases of one test are dropped at its end, with their replication slots; the server that tests share is stopped by

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -285,5 +286,27 @@ func TestVersionOfADirectory(t *testing.T) {
 		if got := version(dir); got != want {
 			t.Errorf("%s: %d, want %d", dir, got, want)
 		}
+	}
+}
+
+// TestServersOfOneTemplate guards R2: what several make at the same time is each one's own, and complete.
+func TestServersOfOneTemplate(t *testing.T) {
+	t.Setenv(TemplatesVar, openFolder(t))
+	var servers [2]*Server
+	var errs [2]error
+	var group sync.WaitGroup
+	for i := range servers {
+		group.Go(func() { servers[i], errs[i] = Start(t.Context(), Options{Settings: testSettings(nil)}) })
+	}
+	group.Wait()
+	for i, s := range servers {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		t.Cleanup(func() { _ = s.Stop() })
+		execute(t, connect(t, s.DSN()), "CREATE TABLE mine (id int)")
+	}
+	if names, err := os.ReadDir(os.Getenv(TemplatesVar)); err != nil || len(names) != 1 || names[0].Name() != "data" {
+		t.Errorf("%v, %v", names, err)
 	}
 }
