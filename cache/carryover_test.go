@@ -120,6 +120,7 @@ func TestWhoWaitsForCarryOverIsWoken(t *testing.T) {
 	h := newHandOver(t)
 	h.put(t, valueEntry("7"), time.Minute)
 	other := newSidecarLike(t, h.sidecar)
+	other.cfg.LeaseWait, other.cfg.StepTimeout, other.cfg.ReadTimeout = time.Minute, 20*time.Second, 2*time.Minute // however busy the machine is
 	read := make(chan Value, 1)
 	h.after("c2", func(cmd redis.Cmder) {
 		if stepOf(h.Cache, cmd) != "take" {

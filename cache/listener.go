@@ -32,13 +32,22 @@ type listener struct {
 	client *redis.Client
 	idle   time.Duration
 
-	// mu guards the following. It is held while something is sent, so that what is sent is in the order of the books.
+	// mu guards the following. It is not held while anything is sent, which may take as long as connecting does.
 	mu      sync.Mutex
 	retired bool
-	conn    *redis.PubSub // nil: there is none
+	conn    *redis.PubSub   // nil: there is none
+	living  context.Context // of conn, which ends it
 	stop    context.CancelFunc
 	failed  time.Time // when it last could not be listened
 	topics  map[string]*topic
+	unsent  []order // in the order of the books
+	sending bool    // somebody sends them over conn
+}
+
+// order is what the server is to be told.
+type order struct {
+	leave    bool // the channels, or listen to them
+	channels []string
 }
 
 // topic is a channel.
@@ -55,7 +64,7 @@ func newListener(client *redis.Client, idle time.Duration) *listener {
 // join has flights hear of the end of the leases that they have met. When it returns nil the server has confirmed that for all of them; after an
 // error none of them hears anything.
 func (l *listener) join(ctx context.Context, flights []*flight) error {
-	conn, ready, err := l.subscribe(ctx, flights)
+	conn, ready, err := l.subscribe(flights)
 	for _, r := range ready {
 		select {
 		case <-r:
@@ -71,18 +80,22 @@ func (l *listener) join(ctx context.Context, flights []*flight) error {
 }
 
 // subscribe asks for the channels of flights, and returns what is closed when each is confirmed.
-func (l *listener) subscribe(ctx context.Context, flights []*flight) (*redis.PubSub, []<-chan struct{}, error) {
+func (l *listener) subscribe(flights []*flight) (*redis.PubSub, []<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.retired || time.Since(l.failed) < listenAgain {
 		return nil, nil, errNotListening
 	}
-	opens := l.conn == nil
-	if opens {
+	if l.conn == nil {
 		living, stop := context.WithCancel(context.Background())
-		l.conn, l.stop = l.client.Subscribe(living), stop // it connects with the first channel
+		conn := l.client.Subscribe(living) // it connects with the first channel
+		l.conn, l.living, l.stop, l.sending = conn, living, stop, true
+		go func() { // until the connection is dropped
+			if l.send(living, conn) {
+				l.listen(conn)
+			}
+		}()
 	}
-	conn := l.conn
 	var ready []<-chan struct{}
 	var fresh []string
 	for _, f := range flights {
@@ -100,20 +113,51 @@ func (l *listener) subscribe(ctx context.Context, flights []*flight) (*redis.Pub
 		t.waiters = append(t.waiters, f)
 		ready = append(ready, t.ready)
 	}
-	if len(fresh) > 0 {
-		if err := conn.Subscribe(ctx, fresh...); err != nil {
-			l.dropLocked(conn, true)
-			return nil, nil, err
+	l.tell(order{channels: fresh})
+	return l.conn, ready, nil
+}
+
+// tell has the server told of something, after what it has not been told yet. It needs mu.
+func (l *listener) tell(o order) {
+	if len(o.channels) == 0 || l.conn == nil {
+		return
+	}
+	l.unsent = append(l.unsent, o)
+	if !l.sending {
+		l.sending = true
+		go l.send(l.living, l.conn)
+	}
+}
+
+// send sends all that is unsent, one caller at a time. It returns false if the connection is not the one in use any more, or cannot be used.
+func (l *listener) send(living context.Context, conn *redis.PubSub) bool {
+	for {
+		l.mu.Lock()
+		switch {
+		case l.conn != conn:
+			l.mu.Unlock()
+			return false
+		case len(l.unsent) == 0:
+			l.sending = false
+			l.mu.Unlock()
+			return true
+		}
+		next := l.unsent[0]
+		l.unsent = l.unsent[1:]
+		l.mu.Unlock()
+		say := conn.Subscribe
+		if next.leave {
+			say = conn.Unsubscribe
+		}
+		if err := say(living, next.channels...); err != nil {
+			l.drop(conn, true)
+			return false
 		}
 	}
-	if opens {
-		go l.listen(conn) // until the connection is dropped
-	}
-	return conn, ready, nil
 }
 
 // leave ends what join began.
-func (l *listener) leave(ctx context.Context, flights []*flight) {
+func (l *listener) leave(flights []*flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var gone []string
@@ -130,11 +174,7 @@ func (l *listener) leave(ctx context.Context, flights []*flight) {
 			}
 		}
 	}
-	if len(gone) > 0 && l.conn != nil {
-		if err := l.conn.Unsubscribe(ctx, gone...); err != nil {
-			l.dropLocked(l.conn, true)
-		}
-	}
+	l.tell(order{true, gone})
 }
 
 // listen hands out what the server says, until the connection ends or is not needed any more.
@@ -205,8 +245,8 @@ func (l *listener) dropLocked(conn *redis.PubSub, failed bool) {
 		return
 	}
 	l.stop()
-	_ = conn.Close() // nobody is interested in how it ends
-	l.conn = nil
+	go conn.Close() // it waits for who is sending; nobody is interested in how it ends
+	l.conn, l.unsent, l.sending = nil, nil, false
 	if failed && !l.retired {
 		l.failed = time.Now()
 	}

@@ -74,7 +74,7 @@ func (c *Cache) listen(ctx context.Context, srv *server, flights []*flight) bool
 		}
 	}
 	if len(deaf) > 0 {
-		srv.listener.leave(ctx, deaf)
+		srv.listener.leave(deaf)
 	}
 	return len(deaf) == 0
 }
@@ -106,7 +106,7 @@ func (c *Cache) next(ctx context.Context, w *waits) []*flight {
 				w.pause = min(2*w.pause, lastPause)
 			}
 			w.flights = rest
-			c.rouse(ctx, again)
+			c.rouse(again)
 			return again
 		}
 		timer := time.NewTimer(time.Until(wake))
@@ -120,7 +120,7 @@ func (c *Cache) next(ctx context.Context, w *waits) []*flight {
 }
 
 // rouse ends the waiting of flights.
-func (c *Cache) rouse(ctx context.Context, flights []*flight) {
+func (c *Cache) rouse(flights []*flight) {
 	c.metrics.waiting.Sub(float64(len(flights)))
 	heard := make(map[*server][]*flight, 1)
 	for _, f := range flights {
@@ -134,6 +134,6 @@ func (c *Cache) rouse(ctx context.Context, flights []*flight) {
 		f.listening = false
 	}
 	for srv, some := range heard {
-		srv.listener.leave(ctx, some)
+		srv.listener.leave(some)
 	}
 }

@@ -2,7 +2,9 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -270,5 +272,40 @@ func TestOneConnectionIsListenedTo(t *testing.T) {
 	})
 	if n := testutil.ToFloat64(b.metrics.woken); n != rows {
 		t.Errorf("%v were woken, want %d", n, rows)
+	}
+}
+
+// A server that takes connections and says nothing holds up nobody beyond his own time: not who joins behind another one, and not who leaves.
+func TestWhoListensDoesNotWaitForOthers(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	client := redis.NewClient(&redis.Options{
+		Addr: silent.Addr().String(), DialTimeout: 5 * time.Minute, ReadTimeout: 5 * time.Minute, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+	})
+	defer client.Close()
+	l := newListener(client, time.Minute)
+	first, second := &flight{channel: "1", signal: make(chan struct{}, 1)}, &flight{channel: "2", signal: make(chan struct{}, 1)}
+	joined := make(chan error, 1)
+	go func() { joined <- l.join(ctxb, []*flight{first}) }()
+	within(t, "the first one waits", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.topics["1"] != nil
+	})
+	began := time.Now()
+	l.leave([]*flight{second}) // which is not there
+	ctx, cancel := context.WithTimeout(ctxb, 100*time.Millisecond)
+	defer cancel()
+	if err := l.join(ctx, []*flight{second}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second one: %v", err)
+	}
+	if err := <-joined; !errors.Is(err, errNotListening) { // nobody knows what became of the connection
+		t.Errorf("the first one: %v", err)
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("it took %v", took)
 	}
 }

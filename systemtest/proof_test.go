@@ -192,6 +192,7 @@ var everyLane = []lane{
 	{"shard path", 3 * time.Second, (*schedule).hurtShardPath},
 	{"gossip", 4 * time.Second, (*schedule).hurtGossip},
 	{"ring", 2 * time.Second, (*schedule).changeRing},
+	{"moves", 3 * time.Second, (*schedule).moveRows},
 }
 
 // entry is one thing that happened.

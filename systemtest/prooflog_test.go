@@ -4,24 +4,29 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"ringside/internal/localcluster"
 	"ringside/resp"
 	"ringside/systemtest/history"
 )
 
 // The shards' own word about the order of writes: a trigger notes each change of a row under a number that is drawn while the row is locked, in the same
-// transaction. So the notes of one row are in the order of the commits, and there is one for exactly those writes that took effect.
+// transaction. So the notes of one row are in the order of the commits, and there is one for exactly those writes that took effect. What the mover does fires
+// no trigger. A row that has moved has notes on several shards; nobody writes it on one before the other is closed, so the time, which all take from one
+// clock, orders them.
 const proofTriggers = `
 create sequence public.proof_order;
-create sequence public.proof_base;
-create table public.proof_log (n bigint primary key default nextval('public.proof_order'), id bigint not null, name text, visits bigint, mark text not null);
+create sequence public.proof_base start %d increment %d;
+create table public.proof_log (n bigint primary key default nextval('public.proof_order'), at timestamptz not null default clock_timestamp(),
+	id bigint not null, name text, visits bigint, mark text not null);
 create index on public.proof_log (id, n);
 
--- A row that is made anew counts from where no row has counted before, so that a sum names one state.
+-- A row that is made anew counts from where no row has counted before, on any shard, so that a sum names one state.
 create function public.proof_stamp() returns trigger language plpgsql as $$
 begin
 	new.visits := coalesce(new.visits, 0) + 1000000 * nextval('public.proof_base');
@@ -51,34 +56,47 @@ func markOfSum(sum int64) string { return fmt.Sprintf("sum %d", sum) }
 // noteWrites makes the shards note the writes from now on.
 func noteWrites(t *testing.T, c *cluster) {
 	t.Helper()
-	for _, s := range c.Shards {
+	for i, s := range c.Shards {
 		conn := sql(t, s.DSN())
-		if _, err := conn.Exec(t.Context(), proofTriggers); err != nil {
+		if _, err := conn.Exec(t.Context(), fmt.Sprintf(proofTriggers, 1+i, len(c.Shards))); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// noted is a state, and when it was noted.
+type noted struct {
+	at time.Time
+	history.State
+}
+
 // states reads what the shards have noted, by row.
 func (p *proof) states() map[int][]history.State {
 	p.t.Helper()
-	all := map[int][]history.State{}
+	all := map[int][]noted{}
 	for _, s := range p.c.Shards {
 		if err := p.statesOf(s.DSN(), all); err != nil {
 			p.t.Fatalf("%s: %v", s.Name, err)
 		}
 	}
-	return all
+	states := map[int][]history.State{}
+	for id, notes := range all {
+		slices.SortStableFunc(notes, func(a, b noted) int { return a.at.Compare(b.at) })
+		for _, n := range notes {
+			states[id] = append(states[id], n.State)
+		}
+	}
+	return states
 }
 
 // statesOf waits for a shard that is down or paused.
-func (p *proof) statesOf(dsn string, into map[int][]history.State) error {
+func (p *proof) statesOf(dsn string, into map[int][]noted) error {
 	var err error
 	for range 20 {
-		var got map[int][]history.State
+		var got map[int][]noted
 		if got, err = readStates(dsn); err == nil {
-			for id, states := range got {
-				into[id] = states
+			for id, notes := range got {
+				into[id] = append(into[id], notes...)
 			}
 			return nil
 		}
@@ -87,7 +105,7 @@ func (p *proof) statesOf(dsn string, into map[int][]history.State) error {
 	return err
 }
 
-func readStates(dsn string) (map[int][]history.State, error) {
+func readStates(dsn string) (map[int][]noted, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
@@ -95,21 +113,22 @@ func readStates(dsn string) (map[int][]history.State, error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(ctx) }() // nothing is left to lose
-	result, err := conn.Query(ctx, "select id, name, visits, mark from public.proof_log order by n")
+	result, err := conn.Query(ctx, "select id, name, visits, mark, at from public.proof_log order by n")
 	if err != nil {
 		return nil, err
 	}
-	got := map[int][]history.State{}
+	got := map[int][]noted{}
 	var id int
 	var name *string
 	var visits *int64
 	var mark string
-	_, err = pgx.ForEachRow(result, []any{&id, &name, &visits, &mark}, func() error {
+	var at time.Time
+	_, err = pgx.ForEachRow(result, []any{&id, &name, &visits, &mark, &at}, func() error {
 		s := history.State{Value: history.Absent, Mark: mark}
 		if mark != markDeleted {
 			s.Value = valueText(name, visits)
 		}
-		got[id] = append(got[id], s)
+		got[id] = append(got[id], noted{at, s})
 		return nil
 	})
 	return got, err
@@ -164,6 +183,7 @@ func (p *proof) other() {
 		if err != nil {
 			o.Outcome = history.Unknown
 			delete(conns, r.shard)
+			r.shard = p.another(r.shard) // it may have moved
 		}
 		o.End = p.elapsed() + othersSeen
 		if written || err != nil {
@@ -175,6 +195,13 @@ func (p *proof) other() {
 		_ = conn.Close(ctx) // the server may be gone
 		cancel()
 	}
+}
+
+// another is the shard after one.
+func (p *proof) another(shard string) string {
+	all := p.c.Shards
+	i := slices.IndexFunc(all, func(s *localcluster.Shard) bool { return s.Name == shard })
+	return all[(i+1)%len(all)].Name
 }
 
 // writePast writes one row on a shard, and reports whether there was one to write.
