@@ -183,6 +183,12 @@ func (c *cluster) drivers(t *testing.T) (out []*localcluster.Sidecar) {
 	return out
 }
 
+// moving asks a sidecar whether a move is under way.
+func moving(s *localcluster.Sidecar) (bool, error) {
+	body, err := tryGet(s, "/moves")
+	return err == nil && (strings.Contains(string(body), `"running"`) || strings.Contains(string(body), `"waiting"`)), err
+}
+
 // Promises P3 and P4, on the whole: while 8 writers raise counters through 3 sidecars, half of the vnodes go to the other shard and come back, and the
 // sidecar that drives is killed. A sidecar that was stopped meanwhile is sent on by the shard.
 func TestVnodesMoveUnderWriters(t *testing.T) {
@@ -215,8 +221,8 @@ func TestVnodesMoveUnderWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, 4*time.Minute, "the move is done", func() bool {
-		body, err := tryGet(c.Sidecars[0], "/moves")
-		return err == nil && !strings.Contains(string(body), `"running"`) && !strings.Contains(string(body), `"waiting"`)
+		under, err := moving(c.Sidecars[0])
+		return err == nil && !under
 	})
 	t.Log(c.command(t, "move", "status"))
 	eventually(t, time.Minute, "the ring has changed", func() bool {
