@@ -55,6 +55,14 @@ func (s *Sidecar) newShards(reg prometheus.Registerer) (*shards, error) {
 	x.mover, err = mover.New(mover.Config{Holder: s.cfg.Name + "/" + s.bootID, ViewTTL: s.cfg.ViewTTL}, mover.Deps{
 		Journal: s.catalog.get, DSN: s.dsnOf, Ring: x.currentRing, Publish: x.publish, Tables: tables, Registerer: reg, Log: s.log,
 		View: func(name string) (shard.View, time.Time) { return s.fleet.Confirmation(name).View() },
+		MaxSize: func(name string) int64 {
+			for i := range s.cfg.Shards {
+				if s.cfg.Shards[i].Name == name {
+					return int64(s.cfg.Shards[i].MaxSize)
+				}
+			}
+			return 0
+		},
 		Queue: func(name string) time.Duration {
 			for _, p := range s.fleet.Pools() {
 				if p.Name == name {

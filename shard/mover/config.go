@@ -104,6 +104,8 @@ type Deps struct {
 	Publish func(ctx context.Context, driver uint64, p catalog.NewPart) error
 	// Queue returns how long the first request waits for a connection to a shard.
 	Queue func(name string) time.Duration
+	// MaxSize returns how many bytes a shard's database may come to; 0: not known. nil: of none is it known.
+	MaxSize func(name string) int64
 	// Tables returns those of the keyspaces: name or schema.name, unquoted. Each must be attached.
 	Tables     func() []string
 	Registerer prometheus.Registerer

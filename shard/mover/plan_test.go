@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,43 @@ func TestPreflight(t *testing.T) {
 		}
 		r.script(c.mend)
 	}
+	// What comes to s2, twice over, must fit beside what is there.
+	ask := Request{To: "s2", Vnodes: every(1)}
+	var limit int64
+	m.deps.MaxSize = func(name string) int64 {
+		if name != "s2" {
+			t.Errorf("asked for the limit of shard %s, to which nothing goes", name)
+		}
+		return limit
+	}
+	p, err := m.Plan(t.Context(), ask)
+	if err != nil || len(p.Refused) > 0 || len(p.Parts) == 0 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if limit, err = strconv.ParseInt(r.text("s2", `select pg_database_size(current_database())::text`), 10, 64); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range p.Parts {
+		limit += 2 * part.Bytes
+	}
+	for _, c := range []struct {
+		change  int64
+		refused bool
+	}{{1 << 20, false}, {-1 << 20, true}} { // a database may grow a little by itself
+		bound := limit
+		limit += c.change
+		p, err := m.Plan(t.Context(), ask)
+		if said := strings.Join(p.Refused, "\n"); err != nil || (said != "") != c.refused || c.refused && !strings.Contains(said, "shard s2 has no room") {
+			t.Errorf("%d bytes: %v, refused: %s", limit, err, said)
+		}
+		limit = bound
+	}
+	limit -= 1 << 20
+	if _, _, err := m.Start(t.Context(), ask); err == nil {
+		t.Error("begun without room")
+	}
+	m.deps.MaxSize = nil
+
 	if open, err := r.journal.AnyOpen(t.Context()); err != nil || open {
 		t.Errorf("something was written down: %v, %v", open, err)
 	}

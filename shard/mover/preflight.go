@@ -48,7 +48,8 @@ type shardFacts struct {
 	owns            bool
 	old             string // an old transaction
 	version         int
-	ringside        bool // the role may change what belongs to ringside
+	size            int64 // of the database, in bytes
+	ringside        bool  // the role may change what belongs to ringside
 }
 
 // schemaVersion is the first that knows moves of vnodes and of single keys.
@@ -126,12 +127,21 @@ func (m *Mover) Plan(ctx context.Context, want Request) (Plan, error) {
 				need += part.Bytes
 			}
 		}
-		if need > 0 {
-			what := fmt.Sprintf("%d vnodes", len(vnodes))
-			if want.Key != "" {
-				what = "that key"
-			}
-			p.Notes = append(p.Notes, fmt.Sprintf("shard %s needs about %s of disk for %s, and as much again for its log: PostgreSQL does not say how much is free", name, size(need), what))
+		if need == 0 {
+			continue
+		}
+		what := fmt.Sprintf("%d vnodes", len(vnodes))
+		if want.Key != "" {
+			what = "that key"
+		}
+		var limit int64
+		if m.deps.MaxSize != nil {
+			limit = m.deps.MaxSize(name)
+		}
+		note, refusal := room(name, what, need, facts[name].size, limit)
+		p.Notes = append(p.Notes, note)
+		if refusal != "" {
+			p.Refused = append(p.Refused, refusal)
 		}
 	}
 	slices.Sort(p.Notes)
@@ -163,6 +173,19 @@ func (m *Mover) keyMoves(ctx context.Context, key string) error {
 		}
 	}
 	return nil
+}
+
+// room says how much disk a move needs at a shard, whose database has a size, and why it is refused if there is a limit (0: none) and that is too little. Copying
+// writes about as much to the log as to the tables. Pure.
+func room(name, what string, need, has, limit int64) (note, refusal string) {
+	note = fmt.Sprintf("shard %s needs about %s of disk for %s, and as much again for its log", name, size(need), what)
+	if limit == 0 {
+		return note + ": PostgreSQL does not say how much is free, nor max_size how large it may become", ""
+	}
+	if has+2*need > limit {
+		refusal = fmt.Sprintf("shard %s has no room: its database is %s, %s would need about %s, log included, and max_size is %s", name, size(has), what, size(2*need), size(limit))
+	}
+	return note, refusal
 }
 
 func size(bytes int64) string {
@@ -218,7 +241,8 @@ func (m *Mover) facts(ctx context.Context, name string, leaving, coming []uint16
 
 func look(ctx context.Context, conn *pgx.Conn, name string, leaving, coming []uint16) (f shardFacts, err error) {
 	var holds string
-	err = conn.QueryRow(ctx, `select v.shard, (select coalesce(max(version), 0) from ringside.schema_version) from ringside.view v`).Scan(&holds, &f.version)
+	err = conn.QueryRow(ctx, `select v.shard, (select coalesce(max(version), 0) from ringside.schema_version), pg_database_size(current_database()) from ringside.view v`).
+		Scan(&holds, &f.version, &f.size)
 	switch {
 	case code(err) == "42P01", code(err) == "3F000", errors.Is(err, pgx.ErrNoRows):
 		return f, errors.New("it has not been set up for ringside yet")

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -250,6 +251,7 @@ func (c *Config) checkShards(d *decoder) {
 		checkRange(d, path+".weight", s.Weight, 0, MaxWeight)
 		weighted = weighted || s.Weight > 0 || d.failed[path+".weight"]
 		checkRange(d, path+".max_connections", s.MaxConnections, 1, MaxConnections)
+		checkRange(d, path+".max_size", s.MaxSize, 0, math.MaxInt64)
 	}
 	if len(c.Shards) > 0 && !weighted {
 		d.fault("shards", "shards need at least one weight above 0")

@@ -124,6 +124,8 @@ type Shard struct {
 	Weight int    `yaml:"weight"` // steers how many vnodes it is given; 0 drains it; default 1
 	// MaxConnections is the budget of the whole cluster for this shard, not of one sidecar. Default 64.
 	MaxConnections int `yaml:"max_connections"`
+	// MaxSize is how large the database may become by moves: what its disk bears. 0: not known.
+	MaxSize Size `yaml:"max_size"`
 }
 
 // Keyspace is one table keyspace; see keyspace.Spec.

@@ -24,7 +24,7 @@ caches:
 default_cache: { username: ringside, password: "env:CACHE_PASSWORD", tls: { server_name: cache } }
 shards:
   - { name: s1, dsn: "postgres://ringside:pw1@pg-1/app", weight: 1, max_connections: 64 }
-  - { name: s2, dsn: "env:S2_DSN" }
+  - { name: s2, dsn: "env:S2_DSN", max_size: 200GiB }
 keyspaces:
   - { name: user,  pattern: "user:{id:int}", table: users, value: row, ttl: 10m, negative_ttl: 5s }
   - { name: order, pattern: "order:{tenant}:{id:int}", shard_by: tenant, table: orders, ttl: 1m }
@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 	equal("caches[1].tls", *c.Caches[1].TLS, TLS{CA: filepath.Join(filepath.Dir(path), "ca.pem")})
 	equal("caches[1].weight", c.Caches[1].Weight, 0)
 	equal("shards[0].dsn", string(c.Shards[0].DSN), "postgres://ringside:pw1@pg-1/app")
-	equal("shards[1]", c.Shards[1], Shard{"s2", "host=pg-2 user=ringside password='two secrets' dbname=app", 1, 64})
+	equal("shards[1]", c.Shards[1], Shard{"s2", "host=pg-2 user=ringside password='two secrets' dbname=app", 1, 64, 200 * gib})
 	equal("keyspaces[0].negative_ttl", c.Keyspaces[0].NegativeTTL, 5*time.Second)
 	equal("keyspaces[1]", c.Keyspaces[1], Keyspace{"order", "order:{tenant}:{id:int}", "orders", "row", "tenant", time.Minute, 0})
 	equal("compiled", c.Set().ByName("user").String(), "user (user:{id:int})")
@@ -231,8 +231,8 @@ caches:
   - {name: c1, addr: '10.0.0.1:6379', weight: 1, username: ringside, password: '***', tls: {server_name: cache}}
   - {name: c2, addr: '10.0.0.2:6379', weight: 0, username: u, password: '***', tls: {ca: DIR/ca.pem}}
 shards:
-  - {name: s1, dsn: 'postgres://ringside:***@pg-1/app', weight: 1, max_connections: 64}
-  - {name: s2, dsn: host=pg-2 user=ringside password=*** dbname=app, weight: 1, max_connections: 64}
+  - {name: s1, dsn: 'postgres://ringside:***@pg-1/app', weight: 1, max_connections: 64, max_size: "0"}
+  - {name: s2, dsn: host=pg-2 user=ringside password=*** dbname=app, weight: 1, max_connections: 64, max_size: 200GiB}
 keyspaces:
   - {name: user, pattern: 'user:{id:int}', table: users, value: row, shard_by: id, ttl: 10m, negative_ttl: 5s}
   - {name: order, pattern: 'order:{tenant}:{id:int}', table: orders, value: row, shard_by: tenant, ttl: 1m, negative_ttl: 0s}
