@@ -210,7 +210,7 @@ func TestOutcomeIsUnknownWhenTheLinkBreaksAtCommit(t *testing.T) {
 	f := newFixture(t, Config{}, usersTable)
 	link := newLink(t, realpg.T(t).Port())
 	dsn := replacePort(t, f.dsn, link.port)
-	over := newFleet(t, Config{WriteTimeout: 3 * time.Second}, ShardConfig{"s1", dsn, 4})
+	over := newFleet(t, Config{WriteTimeout: 3 * time.Second}, ShardConfig{"s1", dsn, 9})
 	k := key(t, users(t), "user:1")
 	for name, cut := range map[string]bool{"cut": true, "silent": false} {
 		f.exec(`delete from users`)
@@ -286,17 +286,15 @@ func TestASlowStatementKeepsItsConnection(t *testing.T) {
 			}
 		}
 		f.exec(`rollback`)
-		s := f.Pools()[0]
-		if s.Idle == 1 && s.InUse == 0 && s.DownSince.IsZero() && s.Locked == 0 {
+		if s := f.Pools()[0]; s.Idle == 1 && s.InUse == 0 && s.DownSince.IsZero() && s.Locked == 0 {
 			break
-		}
-		if chance == 8 {
+		} else if chance == 8 {
 			t.Fatalf("%+v", s)
 		}
 	}
 
 	// A wait for a lock has a limit of its own, which says what it was.
-	brief := newFleet(t, Config{LockTimeout: 50 * time.Millisecond}, ShardConfig{"s1", f.dsn, 4})
+	brief := newFleet(t, Config{LockTimeout: 50 * time.Millisecond}, ShardConfig{"s1", f.dsn, 9})
 	f.exec(`begin`)
 	f.exec(`select from users where id = 1 for update`)
 	if _, err := brief.Write(t.Context(), "s1", at, upsert(t, k, `{"name":"b"}`), nil); !errors.Is(err, shard.ErrLocked) {

@@ -70,13 +70,13 @@ func TestFailoverToAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []string{"any", "prefer-standby"} {
-		if got, err := load(newFleet(t, Config{}, ShardConfig{"s1", dsn + role, 4})); err != nil || got != f.text(`select row_to_json(users)::text from users`) {
+		if got, err := load(newFleet(t, Config{}, ShardConfig{"s1", dsn + role, 9})); err != nil || got != f.text(`select row_to_json(users)::text from users`) {
 			t.Errorf("whatever the DSN asks for (%s): read %s, error %v", role, got, err)
 		}
 	}
 
 	var port atomic.Int64
-	moved := newFleet(t, Config{}, ShardConfig{"s1", standby.DSN(), 8})
+	moved := newFleet(t, Config{}, ShardConfig{"s1", standby.DSN(), 9})
 	p := moved.pools["s1"]
 	p.address(t, &port)
 	left := func() { // sessions of the pool lead to the standby, new ones to the primary

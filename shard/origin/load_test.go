@@ -194,8 +194,9 @@ func (l *lockedBuffer) String() string {
 
 func TestLoadWithoutSetupOrShard(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, Config{}, ShardConfig{Name: "s1", DSN: newFixture(t, Config{}, usersTable).dsn, MaxConnections: 2},
-		ShardConfig{Name: "other", DSN: newFixture(t, Config{}, usersTable).dsn, MaxConnections: 2})
+	// As many connections as the fixtures' own fleets may have: of two there is one seat, which theirs may be sitting on.
+	f := newFleet(t, Config{}, ShardConfig{Name: "s1", DSN: newFixture(t, Config{}, usersTable).dsn, MaxConnections: 9},
+		ShardConfig{Name: "other", DSN: newFixture(t, Config{}, usersTable).dsn, MaxConnections: 9})
 	ks := users(t)
 	keys := []keyspace.Key{key(t, ks, "user:1")}
 	for name, want := range map[string]error{"other": errNotSetUp, "nowhere": errNotInTopology} {
