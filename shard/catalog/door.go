@@ -23,7 +23,8 @@ const (
 	// doorShut is how long a catalog that could not be asked for a ticket is not asked again.
 	doorShut  = 3 * time.Second
 	firstLook = 10 * time.Millisecond // between two attempts to get a ticket
-	lastLook  = 40 * time.Millisecond
+	// lastLook is long enough that a hundred who wait do not keep the catalog from its work, and that many find a free ticket soon all the same.
+	lastLook = 160 * time.Millisecond
 )
 
 // errNoDoor says that tickets cannot be had at all: they would be nobody's behind a connection pooler, or the catalog did not answer a moment ago.

@@ -91,6 +91,9 @@ func newPool(conf ShardConfig, cfg Config, limit int, w *word, timings poolTimin
 	if cc.ConnectTimeout <= 0 || cc.ConnectTimeout > cfg.ConnectTimeout {
 		cc.ConnectTimeout = cfg.ConnectTimeout
 	}
+	if door != nil {
+		cc.ConnectTimeout += doorWait // which comes first
+	}
 	// A standby would answer with an old view and old rows, whatever the DSN's target_session_attrs says.
 	cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	if cc.RuntimeParams["application_name"] == "" {

@@ -43,7 +43,8 @@ func Share(budget, sidecars int) int { return Seats(budget) / max(sidecars, 1) }
 type Door func(ctx context.Context, shard string, width int) (leave func(), ok bool)
 
 const (
-	doorWait = 300 * time.Millisecond
+	// doorWait is how long somebody who wants to open a session waits for the door. He has nothing of the shard's meanwhile.
+	doorWait = time.Second
 	// firstWait is how long a sidecar without any session waits for a seat: others see that somebody stands there when they next ask for the view.
 	firstWait = 1200 * time.Millisecond
 	seatPause = 15 * time.Millisecond
@@ -104,6 +105,7 @@ type seats struct {
 	share   atomic.Int32  // as gossip says
 	refused atomic.Uint64 // sessions for which there was no seat
 	pooled  atomic.Bool   // a connection pooler stands between: the shard cannot count
+	silent  atomic.Bool   // the last connection that was tried was not made in time
 
 	mu      sync.Mutex
 	since   time.Time // when the pool came to have a session, having had none
@@ -127,26 +129,55 @@ func (p *pool) held() int {
 	return int(s.AcquiredConns() + s.IdleConns())
 }
 
-// beforeConnect implements pgxpool.Config.BeforeConnect: cc is of this session alone. The door comes after dialling, so that who tries a dead address
-// is in nobody's way.
+// beforeConnect implements pgxpool.Config.BeforeConnect: cc is of this session alone. The door comes before dialling: a server has the cost of a process for each
+// connection, also for one that never says anything, and where many wait that would leave it no time for those who may come in. Only who was not answered the
+// last time dials first: who tries a dead address must be in nobody's way.
 func (p *pool) beforeConnect(_ context.Context, cc *pgx.ConnConfig) error {
 	dial := cc.DialFunc
 	var connected atomic.Bool // later calls are for cancelling a statement
 	cc.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil || connected.Load() || p.seats.door == nil {
-			return conn, err
+		if connected.Load() || p.seats.door == nil {
+			return dial(ctx, network, addr)
 		}
-		wait, cancel := context.WithTimeout(ctx, min(doorWait, p.cfg.ConnectTimeout/2))
-		defer cancel()
-		leave, ok := p.seats.door(wait, p.name, p.seats.doors)
-		if !ok {
+		if !p.seats.silent.Load() {
+			leave, err := p.enterDoor(ctx)
+			if err != nil {
+				return nil, err
+			}
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				p.seats.silent.Store(isTimeout(err))
+				if leave != nil {
+					leave()
+				}
+				return nil, err
+			}
+			return &entrance{Conn: conn, pool: p, leave: leave, connected: &connected}, nil
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		p.seats.silent.Store(false)
+		leave, err := p.enterDoor(ctx)
+		if err != nil {
 			_ = conn.Close() // nothing was said yet
-			return nil, errDoor
+			return nil, err
 		}
 		return &entrance{Conn: conn, pool: p, leave: leave, connected: &connected}, nil
 	}
 	return nil
+}
+
+// enterDoor waits for the door. leave is nil while nobody guards it.
+func (p *pool) enterDoor(ctx context.Context) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, doorWait)
+	defer cancel()
+	leave, ok := p.seats.door(ctx, p.name, p.seats.doors)
+	if !ok {
+		return nil, errDoor
+	}
+	return leave, nil
 }
 
 // afterConnect implements pgxpool.Config.AfterConnect.
