@@ -114,6 +114,13 @@ func (c *Cache) join(cl *call) bool {
 	return true
 }
 
+// Reads reports whether somebody here is reading that row just now, so that another one costs nobody anything. Any goroutine.
+func (c *Cache) Reads(ref Ref) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flights[ref] != nil
+}
+
 // detach makes later readers of refs start flights of their own, instead of waiting for ones that a write has overtaken and whose
 // values they could not take.
 func (c *Cache) detach(refs []Ref) {

@@ -157,7 +157,7 @@ func (r *rows) Refresh(k keyspace.Key) {
 func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, detours map[int]*detour, out []proxy.Row, got func(at []int, rows []proxy.Row)) (moved []int) {
 	var items []cache.Item
 	var places []place
-	var index []int
+	var index, refused []int
 	for _, i := range open {
 		to := ""
 		if d := detours[i]; d != nil {
@@ -169,10 +169,21 @@ func (r *rows) readOnce(ctx context.Context, keys []keyspace.Key, open []int, de
 			moved = append(moved, i)
 			continue
 		}
+		if err := r.fleet.RefusesLoads(p.shard, keys[i].Keyspace); err != nil && !r.cache.Reads(p.ref) {
+			out[i] = proxy.Row{Err: err}
+			refused = append(refused, i)
+			continue
+		}
 		ttl, negTTL := lifetimes(keys[i].Keyspace, r.degraded != nil && r.degraded(p.shard))
 		items = append(items, cache.Item{Ref: p.ref, TTL: ttl, NegTTL: negTTL, Carry: p.carry})
 		places = append(places, p)
 		index = append(index, i)
+	}
+	if len(refused) > 0 { // before anything is asked of the cache for them
+		got(refused, out)
+	}
+	if len(items) == 0 {
+		return moved
 	}
 	// The load may outlive this call (another caller may have joined it), so it works on copies.
 	wanted := make([]keyspace.Key, len(index))
@@ -302,6 +313,16 @@ func (r *rows) Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, err
 	}
 }
 
+// Refuses implements proxy.Rows.
+func (r *rows) Refuses(k *keyspace.Key) error {
+	t := r.topology.Current()
+	i := t.ShardOf(k.ShardKey, k.ShardVnode)
+	if i == ring.None {
+		return nil
+	}
+	return r.fleet.Refuses(t.Shards[i].Name)
+}
+
 // rowWrite is one write of a row, in one try after another.
 type rowWrite struct {
 	*rows
@@ -320,15 +341,28 @@ func (w *rowWrite) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.view == (shard.View{}) {
-		// Never heard: the shard's fence will say what its view is, or the pool that the shard is down.
-		p.view, p.by = shard.View{Epoch: p.current.Epoch, Phase: shard.Done}, p.current
-		p.copies = p.by.Copies(p.view, k.CacheVnode, k.ShardVnode)
-	}
 	// First of all, and before the cached copies are put out of reach: readers may have nothing else. Nor does a shard that is down change its view,
 	// so there is nothing to wait for.
 	if err := w.fleet.Down(p.shard); err != nil {
 		return err
+	}
+	// Likewise: many are refused when there is more to do than the shard can. The wait may have been long, so what is known of the row is looked up again.
+	pass, err := w.fleet.Admit(ctx, p.shard)
+	if err != nil {
+		return err
+	}
+	defer pass.Leave()
+	name := p.shard
+	if p, err = w.locate(k, w.to); err != nil {
+		return err
+	}
+	if p.shard != name {
+		return &shard.StaleViewError{Shard: name, View: p.view}
+	}
+	if p.view == (shard.View{}) {
+		// Never heard: the shard's fence will say what its view is, or the pool that the shard is down.
+		p.view, p.by = shard.View{Epoch: p.current.Epoch, Phase: shard.Done}, p.current
+		p.copies = p.by.Copies(p.view, k.CacheVnode, k.ShardVnode)
 	}
 	if p.by == nil || p.copies.Frozen {
 		return &shard.StaleViewError{Shard: p.shard, View: p.view}
@@ -338,7 +372,7 @@ func (w *rowWrite) once(ctx context.Context) error {
 	w.heat.used(k)
 	err = w.cache.Write(ctx, refs, func(ctx context.Context, poisoned func() error) error {
 		var err, unpoisoned error
-		w.out, err = w.fleet.Write(ctx, p.shard, p.view, w.op, func() (remember bool, err error) {
+		w.out, err = pass.Write(ctx, p.view, w.op, func() (remember bool, err error) {
 			err = poisoned()
 			w.sent = time.Now()
 			if w.outbox != nil && w.to == "" && refusedByServer(err) && !w.hasMoved(&p) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ringside/shard"
@@ -25,6 +26,9 @@ const (
 // admission is the bounded queue in front of one shard's sessions (promise P6). It is first in, first out. The queue of pgxpool behind it
 // has neither bound nor deadline; since no more requests are admitted than there are sessions, it stays empty.
 //
+// A request that would have to wait longer than it may is refused when it comes, by the pace at which the queue moves: it costs nothing then, and who sent it
+// hears of it at once.
+//
 // Invariants, under mu: inUse counts the admitted that have not left; a waiter is in the list or has been told, never both; nobody of
 // class request waits while down is set.
 type admission struct {
@@ -32,7 +36,13 @@ type admission struct {
 	maxQueue int
 	maxWait  time.Duration
 
+	errFull error       // what is said to who finds the queue full
+	crowded atomic.Bool // the queue is full, for who does not want to take mu
+	early   atomic.Uint64
+	earlyAt atomic.Int64 // when that was last, in Unix nanoseconds
+
 	mu       sync.Mutex
+	pace     pace
 	capacity int
 	inUse    int
 	queue    list.List // of *waiter, the next one in front
@@ -52,8 +62,92 @@ type waiter struct {
 }
 
 func newAdmission(name string, cfg Config, capacity int) *admission {
-	return &admission{shard: name, maxQueue: cfg.QueueLimit, maxWait: cfg.QueueWait, capacity: capacity}
+	return &admission{
+		shard: name, maxQueue: cfg.QueueLimit, maxWait: cfg.QueueWait, capacity: capacity,
+		errFull: fmt.Errorf("shard %s: the queue is full: no more requests are taken than can be served within %v: %w", name, cfg.QueueWait, shard.ErrOverloaded),
+	}
 }
+
+// bound is how many requests may wait: as many as are admitted, at the pace of late, within the time that one may wait. However slow that is, there is always
+// somebody for each session that is given back.
+func bound(every, maxWait time.Duration, capacity, maxQueue int) int {
+	if every <= 0 {
+		return maxQueue
+	}
+	return min(max(int(maxWait/every), capacity+2), maxQueue)
+}
+
+// isFull reports whether no more requests may wait. a.mu is held.
+func (a *admission) isFull() bool {
+	most := a.maxQueue
+	if a.pace.overload.goesOn(time.Now()) {
+		most = bound(a.pace.every, a.maxWait, a.capacity, a.maxQueue)
+	}
+	return a.queue.Len() >= most
+}
+
+// changed is called with a.mu held when the queue or its pace is another one.
+func (a *admission) changed() { a.crowded.Store(a.queue.Len() > 0 && a.isFull()) }
+
+// refuses returns the error of a request that would find the queue full, and counts it; nil: it may come. It takes no lock: no more is known of the queue than
+// how it was a moment ago.
+func (a *admission) refuses() error {
+	if !a.crowded.Load() {
+		return nil
+	}
+	a.early.Add(1)
+	a.earlyAt.Store(time.Now().UnixNano())
+	return a.errFull
+}
+
+// pace is how fast the queue moves: how long it takes, on the average of late, until one of those who wait is admitted.
+type pace struct {
+	every    time.Duration // 0: not known
+	since    time.Time     // when the one before was admitted, or the queue was empty
+	overload overload
+}
+
+// paceOf is of how many admissions, about, the average is.
+const paceOf = 4
+
+// began is told when somebody comes to wait where nobody did.
+func (p *pace) began(now time.Time) { p.since = now }
+
+// moved is told when one is admitted who has waited, and for how long.
+func (p *pace) moved(now time.Time, waited, longest time.Duration) {
+	took := min(now.Sub(p.since), longest)
+	if p.every == 0 {
+		p.every = took
+	}
+	p.every += (took - p.every) / paceOf
+	p.since = now
+	p.overload.waited(now, waited, longest)
+}
+
+// stood is told when one has waited in vain.
+func (p *pace) stood(now time.Time, longest time.Duration) {
+	p.every = max(p.every, min(now.Sub(p.since), longest))
+	p.overload.late(now, longest)
+}
+
+// overload tells a queue that does not keep up from one that merely grows for a moment: somebody has waited in vain, and since then others have always waited for
+// long. Only then is anybody refused for what is expected, since a guess that is wrong costs a request that could have been served.
+type overload struct{ until time.Time }
+
+// overloadLasts is for how many times the longest wait it is believed to go on.
+const overloadLasts = 4
+
+func (o *overload) late(now time.Time, longest time.Duration) {
+	o.until = now.Add(overloadLasts * longest)
+}
+
+func (o *overload) waited(now time.Time, took, longest time.Duration) {
+	if o.goesOn(now) && took >= longest/2 {
+		o.late(now, longest)
+	}
+}
+
+func (o *overload) goesOn(now time.Time) bool { return now.Before(o.until) }
 
 // enter returns nil when the caller may use a session; it must leave afterwards. Otherwise nothing was counted, and the error is
 // shard.ErrOverloaded, the reason why the shard is down, or the context's.
@@ -76,11 +170,11 @@ func (a *admission) enter(ctx context.Context, c class) error {
 		a.served++
 		a.mu.Unlock()
 		return nil
-	case c == request && a.queue.Len() >= a.maxQueue:
+	case c == request && a.isFull():
 		a.full++
 		a.lastShed = time.Now()
 		a.mu.Unlock()
-		return fmt.Errorf("shard %s: the queue is full (%d requests): %w", a.shard, a.maxQueue, shard.ErrOverloaded)
+		return a.errFull
 	}
 	return a.wait(ctx, &waiter{class: c, since: time.Now()}, c == internal)
 }
@@ -126,11 +220,15 @@ func (a *admission) shedSpare() error {
 func (a *admission) wait(ctx context.Context, w *waiter, inFront bool) error {
 	w.told = make(chan error, 1)
 	var place *list.Element
+	if a.queue.Len() == 0 {
+		a.pace.began(time.Now())
+	}
 	if inFront {
 		place = a.queue.PushFront(w)
 	} else {
 		place = a.queue.PushBack(w)
 	}
+	a.changed()
 	a.mu.Unlock()
 
 	var expired <-chan time.Time
@@ -165,9 +263,11 @@ func (a *admission) giveUp(place *list.Element, w *waiter, gone error) error {
 	default:
 	}
 	a.queue.Remove(place)
+	defer a.changed()
 	if gone != nil {
 		return gone
 	}
+	a.pace.stood(time.Now(), a.maxWait)
 	return a.tooLate()
 }
 
@@ -204,6 +304,7 @@ func (a *admission) resize(capacity int) {
 	defer a.mu.Unlock()
 	a.capacity = capacity
 	a.admitNext()
+	a.changed()
 }
 
 // shedFull and shedLate count requests that were refused before they came to the queue: they waited for a statement to share.
@@ -243,6 +344,7 @@ func (a *admission) refuse(err error) {
 		}
 		e = next
 	}
+	a.changed()
 }
 
 // admit ends refuse.
@@ -257,7 +359,10 @@ func (a *admission) admitNext() {
 		w := a.queue.Remove(a.queue.Front()).(*waiter)
 		a.inUse++
 		a.served++
+		now := time.Now()
+		a.pace.moved(now, now.Sub(w.since), a.maxWait)
 		w.told <- nil
+		a.changed()
 	}
 }
 
@@ -273,7 +378,10 @@ type admissionStats struct {
 func (a *admission) stats(now time.Time) admissionStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full, late: a.late, spared: a.spared, spareShed: a.spareShed, lastShed: a.lastShed}
+	s := admissionStats{inUse: a.inUse, waiting: a.queue.Len(), served: a.served, full: a.full + a.early.Load(), late: a.late, spared: a.spared, spareShed: a.spareShed, lastShed: a.lastShed}
+	if early := time.Unix(0, a.earlyAt.Load()); early.After(s.lastShed) && a.early.Load() > 0 {
+		s.lastShed = early
+	}
 	// The oldest request is the first one behind our own questions, which go in front and are few.
 	for e := a.queue.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*waiter)

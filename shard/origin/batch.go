@@ -17,8 +17,10 @@ const (
 	// lanes is how many statements of one keyspace are under way on a shard before the next loads wait for one of them: enough to keep a few of
 	// the shard's processors busy, few enough that under pressure the statements grow instead of their number.
 	lanes = 4
-	// batchKeys is how many keys one statement asks for, unless one call brings more. Beyond it a statement takes as much longer as it has more keys.
+	// batchKeys is how many keys one statement asks for at most, unless one call brings more. Beyond it a statement takes as much longer as it has more keys.
 	batchKeys = 512
+	// keyTimeOf is of how many statements, about, the time of a key is the average.
+	keyTimeOf = 4
 )
 
 // batcher makes one statement of the loads of one keyspace that wait for one shard at the same time (promise P5). It is adaptive: a load that finds a
@@ -29,8 +31,12 @@ type batcher struct {
 
 	mu      sync.Mutex // guards the following
 	waiting []*load
-	flying  int // statements
-	unsent  int // loads that wait here, or in a statement that waits for a session
+	keys    int           // that they want
+	flying  int           // statements
+	unsent  int           // loads that wait here, or in a statement that waits for a session
+	keyTime time.Duration // of a statement, for each of its keys; 0: not known
+
+	overload overload
 }
 
 // load is one call of Fleet.Load.
@@ -76,12 +82,13 @@ func (p *pool) queuedLoads(now time.Time) (n int, oldest time.Duration) {
 func (b *batcher) load(ctx context.Context, keys []keyspace.Key) ([]Row, shard.View, error) {
 	l := &load{keys: keys, since: time.Now(), done: make(chan struct{})}
 	b.mu.Lock()
-	if b.unsent >= b.pool.cfg.QueueLimit {
+	if b.isFull() {
 		b.mu.Unlock()
 		b.pool.admission.shedFull()
-		return nil, shard.View{}, fmt.Errorf("shard %s: the queue is full (%d requests): %w", b.pool.name, b.pool.cfg.QueueLimit, shard.ErrOverloaded)
+		return nil, shard.View{}, b.pool.admission.errFull
 	}
 	b.unsent++
+	b.keys += len(keys)
 	b.waiting = append(b.waiting, l)
 	b.launch()
 	b.mu.Unlock()
@@ -98,6 +105,7 @@ func (b *batcher) load(ctx context.Context, keys []keyspace.Key) ([]Row, shard.V
 			return nil, shard.View{}, ctx.Err()
 		case <-expired:
 			if b.giveUp(l) {
+				b.noteLate()
 				b.pool.admission.shedLate(1)
 				return nil, shard.View{}, b.late()
 			}
@@ -106,8 +114,52 @@ func (b *batcher) load(ctx context.Context, keys []keyspace.Key) ([]Row, shard.V
 	}
 }
 
+// batchOf is how many keys one statement asks for: where rows take long, so few that it does not take longer than half of the time that a load may wait. Whoever
+// comes while it runs waits for it.
+func batchOf(keyTime, maxWait time.Duration) int {
+	if keyTime <= 0 {
+		return batchKeys
+	}
+	return min(max(int(maxWait/2/keyTime), 1), batchKeys)
+}
+
+// lanes is how many statements there may be now: no more than there are sessions.
+func (b *batcher) lanes() int { return min(lanes, max(1, int(b.pool.limit.Load())-1)) }
+
+// isFull reports whether no more loads may wait: there are as many as may, or more rows are wanted than two rounds of statements bring. b.mu is held.
+func (b *batcher) isFull() bool {
+	return b.unsent >= b.pool.cfg.QueueLimit || b.overload.goesOn(time.Now()) && b.keys >= 2*b.lanes()*batchOf(b.keyTime, b.pool.cfg.QueueWait)
+}
+
+// refuses returns the error of a load that would be refused now, and counts it; nil: it may come.
+func (b *batcher) refuses() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isFull() {
+		return nil
+	}
+	b.pool.admission.shedFull()
+	return b.pool.admission.errFull
+}
+
+// took notes how long a statement of so many keys took. b.mu is held.
+func (b *batcher) took(d time.Duration, keys int) {
+	each := max(d/time.Duration(keys), 1)
+	if b.keyTime == 0 {
+		b.keyTime = each
+	}
+	b.keyTime += (each - b.keyTime) / keyTimeOf
+}
+
 func (b *batcher) late() error {
 	return fmt.Errorf("shard %s: waited %v for a connection: %w", b.pool.name, b.pool.cfg.QueueWait, shard.ErrOverloaded)
+}
+
+// noteLate notes that a load has waited in vain.
+func (b *batcher) noteLate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.overload.late(time.Now(), b.pool.cfg.QueueWait)
 }
 
 // giveUp takes a load out of the queue; false: a statement has it already.
@@ -119,20 +171,22 @@ func (b *batcher) giveUp(l *load) bool {
 		return false
 	}
 	b.waiting = slices.Delete(b.waiting, at, at+1)
+	b.keys -= len(l.keys)
 	b.unsent--
 	return true
 }
 
-// launch sends statements for what waits, as long as there are lanes: no more than there are sessions. It is called with mu held.
+// launch sends statements for what waits, as long as there are lanes. It is called with mu held.
 func (b *batcher) launch() {
-	for len(b.waiting) > 0 && b.flying < min(lanes, max(1, int(b.pool.limit.Load())-1)) {
+	for most := batchOf(b.keyTime, b.pool.cfg.QueueWait); len(b.waiting) > 0 && b.flying < b.lanes(); {
 		n, keys := 0, 0
-		for n < len(b.waiting) && (n == 0 || keys+len(b.waiting[n].keys) <= batchKeys) {
+		for n < len(b.waiting) && (n == 0 || keys+len(b.waiting[n].keys) <= most) {
 			keys += len(b.waiting[n].keys)
 			n++
 		}
 		batch := slices.Clone(b.waiting[:n])
 		b.waiting = slices.Delete(b.waiting, 0, n)
+		b.keys -= keys
 		b.flying++
 		go b.fly(batch, keys) // it ends with its statement, which a pool that is removed ends at once
 	}
@@ -150,11 +204,13 @@ func (b *batcher) fly(batch []*load, keys int) {
 	ctx, cancel := context.WithDeadline(context.Background(), batch[0].since.Add(b.pool.cfg.QueueWait))
 	defer cancel()
 	hasSession := false
+	var begun time.Time
 	sent := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !hasSession {
-			hasSession = true
+			hasSession, begun = true, time.Now()
+			b.overload.waited(begun, begun.Sub(batch[0].since), b.pool.cfg.QueueWait)
 			b.unsent -= len(batch)
 		}
 	}
@@ -164,11 +220,13 @@ func (b *batcher) fly(batch []*load, keys int) {
 		b.pool.admission.shedLate(len(batch))
 		err = b.late()
 	}
-	if hasSession {
-		b.pool.timings.batch.Observe(float64(keys))
-	}
+	asked := hasSession
 	sent()
 	b.mu.Lock()
+	if asked {
+		b.pool.timings.batch.Observe(float64(keys))
+		b.took(time.Since(begun), keys)
+	}
 	b.flying--
 	b.launch()
 	b.mu.Unlock()
@@ -189,6 +247,12 @@ func (b *batcher) putBack(batch []*load) (late []*load) {
 		n++
 	}
 	b.waiting = slices.Insert(b.waiting, 0, batch[n:]...)
+	for _, l := range batch[n:] {
+		b.keys += len(l.keys)
+	}
+	if n > 0 {
+		b.overload.late(time.Now(), b.pool.cfg.QueueWait)
+	}
 	return batch[:n:n]
 }
 

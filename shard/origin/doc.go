@@ -8,7 +8,7 @@
 //   - P4: a write passes ringside.fence in its own transaction. A refusal writes nothing. A lost COMMIT is reported as unknown, never as
 //     failed.
 //   - P6: sessions of all sidecars together never exceed a shard's budget, nor those of one its limit; requests that wait are bounded in number and in time, and what is over
-//     the bound is refused before anything is sent.
+//     the bound, or would wait in vain, is refused before anything is sent.
 //   - P7: a shard that could not be asked is a *shard.DownError, never an absent row.
 //
 // Invariants:

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ringside/shard"
+	"ringside/shard/keyspace"
 )
 
 // Fleet is the shards by name. It is safe for concurrent use.
@@ -30,7 +33,8 @@ type Fleet struct {
 	heard   func(name string, v shard.View)
 	door    Door
 	closed  bool
-	changed chan struct{} // capacity 1: there are pools that nobody watches
+	changed chan struct{}                    // capacity 1: there are pools that nobody watches
+	current atomic.Pointer[map[string]*pool] // as pools, for who takes no lock
 
 	closing sync.WaitGroup // pools that were taken out
 }
@@ -133,6 +137,8 @@ func (f *Fleet) Apply(shards []ShardConfig) error {
 		f.pools[name] = p
 		p.word.listen(p)
 	}
+	current := maps.Clone(f.pools)
+	f.current.Store(&current)
 	select {
 	case f.changed <- struct{}{}:
 	default:
@@ -210,6 +216,27 @@ func (f *Fleet) Down(name string) error {
 		return err
 	}
 	return p.admission.refusing()
+}
+
+// Refuses returns the error with which a write to a shard would be refused now because too many wait already; nil: it may be tried. It counts as a request that
+// was shed. Any goroutine; it takes no lock, so that refusing costs next to nothing.
+func (f *Fleet) Refuses(name string) error {
+	if pools := f.current.Load(); pools != nil {
+		if p := (*pools)[name]; p != nil {
+			return p.admission.refuses()
+		}
+	}
+	return nil
+}
+
+// RefusesLoads is Refuses for a load of rows of a keyspace.
+func (f *Fleet) RefusesLoads(name string, ks *keyspace.Keyspace) error {
+	if pools := f.current.Load(); pools != nil {
+		if p := (*pools)[name]; p != nil {
+			return p.batcher(ks).refuses()
+		}
+	}
+	return nil
 }
 
 // Busy reports whether requests wait for the shard, so that what can be left should be. Any goroutine; never blocks.

@@ -205,6 +205,11 @@ func (p *pool) run(ctx context.Context, c class, limit time.Duration, fn func(co
 	if err := p.admission.enter(ctx, c); err != nil {
 		return err
 	}
+	return p.runAdmitted(ctx, c, came, limit, fn)
+}
+
+// runAdmitted is run of somebody who came at that time and was admitted.
+func (p *pool) runAdmitted(ctx context.Context, c class, came time.Time, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
 	for {
 		err := p.attempt(ctx, c, limit, fn)
 		if !isNoSeat(err) {

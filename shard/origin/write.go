@@ -29,30 +29,65 @@ const (
 // raceAttempts is how often a write that must end in a row is tried when others insert and delete that row meanwhile.
 const raceAttempts = 4
 
+// Pass lets one write use a session of a shard. It is for one goroutine.
+type Pass struct {
+	pool *pool
+	came time.Time
+	used bool
+}
+
+// Admit waits until a write may use a session of the named shard: nothing need be done for it before. The caller must call Leave when it is done with it. The
+// errors are shard.ErrOverloaded, *shard.DownError and ctx's own.
+func (f *Fleet) Admit(ctx context.Context, name string) (*Pass, error) {
+	p, err := f.pool(name)
+	if err != nil {
+		return nil, err
+	}
+	pass := &Pass{pool: p, came: time.Now()}
+	if err := p.admission.enter(ctx, request); err != nil {
+		return nil, err
+	}
+	return pass, nil
+}
+
+// Leave gives back the session of a pass that was not used. It may be called of any.
+func (s *Pass) Leave() {
+	if !s.used {
+		s.used = true
+		s.pool.admission.leave()
+	}
+}
+
+// Write is Pass.Write of a write that is admitted first.
+func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspace.Op, beforeCommit func() (remember bool, err error)) (keyspace.Outcome, error) {
+	pass, err := f.Admit(ctx, name)
+	if err != nil {
+		return keyspace.Outcome{}, err
+	}
+	return pass.Write(ctx, v, op, beforeCommit)
+}
+
 // Write carries out one write in a transaction of its own that first passes the shard's fence, acting by view v (promise P4). While the shard
 // is at it, and nothing is visible yet, beforeCommit is called; COMMIT is sent only after it has returned. Its error rolls back and is returned as
 // it is, unless the shard has refused the write for a reason of its own. A transaction whose session turns out to be dead before COMMIT is sent, or on a standby, is tried
 // once more over another one. It may be nil, is called at most once, and must return well within WriteTimeout, since the
 // shard ends a transaction that idles longer. It may ask for the row to be remembered in the outbox, which becomes true with the write, or, with ErrOutboxFull, neither does.
 //
-// A cancelled ctx ends the wait for a connection only. Errors, nothing written: *shard.StaleViewError, shard.ErrNotOwner,
+// It may be called once. A cancelled ctx ends the wait for a connection only. Errors, nothing written: *shard.StaleViewError, shard.ErrNotOwner,
 // shard.ErrFrozen, shard.ErrOverloaded, shard.ErrLocked, *shard.BadRowError, *shard.DownError. A *shard.DownError that wraps
 // shard.ErrOutcomeUnknown: the connection broke after COMMIT was sent, and the write may or may not be there.
-func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspace.Op, beforeCommit func() (remember bool, err error)) (keyspace.Outcome, error) {
-	p, err := f.pool(name)
-	if err != nil {
-		return keyspace.Outcome{}, err
-	}
-	w := &write{pool: p, view: v, op: op, beforeCommit: beforeCommit}
-	called, limit := time.Now(), f.cfg.WriteTimeout+Grace
+func (s *Pass) Write(ctx context.Context, v shard.View, op keyspace.Op, beforeCommit func() (remember bool, err error)) (keyspace.Outcome, error) {
+	s.used = true
+	w := &write{pool: s.pool, view: v, op: op, beforeCommit: beforeCommit}
+	called, limit := time.Now(), s.pool.cfg.WriteTimeout+Grace
 	var first error
-	err = p.run(ctx, request, limit, func(ctx context.Context, conn *pgx.Conn) error {
+	err := s.pool.runAdmitted(ctx, request, s.came, limit, func(ctx context.Context, conn *pgx.Conn) error {
 		first = w.run(ctx, conn)
 		return first
 	})
 	// What is left is less by all that has passed, so that both attempts together keep within WriteBound.
 	if left := limit - time.Since(called); lostOnce(first) && !w.past && left > Grace {
-		err = p.run(ctx, request, left, w.run)
+		err = s.pool.run(ctx, request, left, w.run)
 	}
 	if w.refused != nil {
 		return keyspace.Outcome{}, w.refused
@@ -63,7 +98,7 @@ func (f *Fleet) Write(ctx context.Context, name string, v shard.View, op keyspac
 	return w.outcome, nil
 }
 
-// write is one call of Write.
+// write is one call of Pass.Write.
 type write struct {
 	pool         *pool
 	view         shard.View

@@ -126,6 +126,9 @@ type Rows interface {
 	Read(ctx context.Context, keys []keyspace.Key, got func(at []int, rows []Row))
 	// Write returns once the write is on the shard and no reader can be given what it replaced.
 	Write(ctx context.Context, op keyspace.Op) (keyspace.Outcome, error)
+	// Refuses returns the error with which a write of the row would be refused now because its shard has too much to do; nil: Write may try. It is called on
+	// the loops, must not block, and allocates nothing.
+	Refuses(key *keyspace.Key) error
 	// Refresh has the cached copy of a row made anew in the background, if nobody does that already. It does not wait. The key stays valid and
 	// unchanged.
 	Refresh(key keyspace.Key)

@@ -55,6 +55,7 @@ type fakeRows struct {
 	refreshed []string // keys
 	read      func(key string) *Row
 	write     func(op keyspace.Op) (keyspace.Outcome, error)
+	refuses   map[string]error // by key: writes of it
 }
 
 func (f *fakeRows) Read(_ context.Context, keys []keyspace.Key, got func(at []int, rows []Row)) {
@@ -93,6 +94,12 @@ func (f *fakeRows) Refresh(key keyspace.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refreshed = append(f.refreshed, string(key.Text))
+}
+
+func (f *fakeRows) Refuses(key *keyspace.Key) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refuses[string(key.Text)]
 }
 
 func (f *fakeRows) set(key, row string) {

@@ -15,6 +15,7 @@ import (
 
 	"ringside/internal/evloop"
 	"ringside/resp"
+	"ringside/shard"
 )
 
 // eventually fails unless ok holds within ten seconds.
@@ -308,6 +309,18 @@ func TestFullQueuesShed(t *testing.T) {
 		if got := w.reply(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+	// A write of a row whose shard has too much to do goes no further than the loop.
+	b.rows.mu.Lock()
+	writes := b.rows.writes
+	b.rows.refuses = map[string]error{"user:1": shard.ErrOverloaded}
+	b.rows.mu.Unlock()
+	w.want("SET user:1 '{}'", "-OVERLOADED too many requests wait for the shard\r\n")
+	w.want("SET user:2 '{}'", "+OK\r\n")
+	b.rows.mu.Lock()
+	defer b.rows.mu.Unlock()
+	if n := b.rows.writes - writes; n != 1 {
+		t.Errorf("%d writes were begun, want that of the other row", n)
 	}
 }
 

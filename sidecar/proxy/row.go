@@ -197,6 +197,10 @@ func (w *worker) write(cl *client, c *command, op keyspace.Op, render func(dst [
 	if cl.holdsRead(w.key.Text) {
 		return false
 	}
+	if err := w.server.deps.Rows.Refuses(&w.key); err != nil {
+		cl.refuse(w, err)
+		return true
+	}
 	op.Key = w.key.Clone()
 	r := w.newRequest(cl, c.index, kindWrite)
 	r.key = append(r.key[:0], op.Key.Text...)
