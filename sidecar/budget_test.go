@@ -95,8 +95,16 @@ func (c *budgetCluster) connect() *pgx.Conn {
 // start starts a sidecar, that believes to be alone until it hears of the others.
 func (c *budgetCluster) start() *budgetSide {
 	s := &budgetSide{link: &catalogLink{dsn: c.catalog, log: slog.New(slog.DiscardHandler)}, ended: make(chan error, 1)}
-	if _, err := s.link.get(c.t.Context()); err != nil {
-		c.t.Error(err)
+	// As a sidecar does, it has the catalog before it begins; on a busy machine not all of them have it at the first try.
+	for begun := time.Now(); ; {
+		_, err := s.link.get(context.Background())
+		if err == nil {
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			c.t.Errorf("the catalog is not to be had: %v", err)
+			break
+		}
 	}
 	s.fleet = origin.New(origin.Config{ConnectTimeout: 20 * time.Second}, nil, nil) // the machine is slower than a shard may be
 	s.fleet.GuardDoors(s.link.door)
