@@ -14,6 +14,7 @@ BENCHTIME   ?= 100ms
 SIDE        ?=
 COST        ?=
 MOVE        ?=
+OVERLOAD    ?=
 ARGS        ?=
 
 .PHONY: build demo test vet lint fmt-check bench proof fuzz clean
@@ -43,12 +44,13 @@ lint: fmt-check vet
 fmt-check:
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
 
-bench: ## BENCH='Lookup' chooses; then ringside beside twemproxy, SIDE='--only get1 --rounds 9', beside PostgreSQL, COST='--only herd'; then what a move costs, MOVE='--rounds 3'
+bench: ## BENCH='Lookup' chooses; then ringside beside twemproxy, SIDE='--only get1 --rounds 9', beside PostgreSQL, COST='--only herd'; what a move costs, MOVE='--rounds 3'; 40 sidecars that are asked for too much, OVERLOAD='--rounds 1'
 	@scripts/setup bench
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) ./...
 	$(GO) run ./loadtest/sidebyside $(SIDE)
 	$(GO) run ./loadtest/rowcost $(COST)
 	$(GO) run ./loadtest/movecost $(MOVE)
+	$(GO) run ./loadtest/overload $(OVERLOAD)
 
 proof: ## PROOF=10m of reads and writes of rows while everything fails, with every reply checked; RINGSIDE_SEED=1 repeats a schedule
 	@scripts/setup

@@ -61,6 +61,7 @@ func floors() map[string]place {
 			"it asks the program and PostgreSQL from outside: it must be able to measure any build"},
 		"loadtest/movecost": {4, []string{"internal/localcluster", "loadtest", "loadtest/gauge"},
 			"it asks the program from outside: it must be able to measure any build"},
+		"loadtest/overload": {4, []string{"resp", "internal/localcluster", "loadtest/gauge"}, "it measures from outside: it must not share our mistakes"},
 		"loadtest/page":  {beside, []string{"loadtest"}, "it draws what was measured, and measures nothing"},
 		"loadtest/gauge": {beside, []string{"resp"}, "it measures from outside: it must not share our mistakes"},
 		"examples/...":   {4, append([]string{"sidecar"}, serving...), "examples show the API, not the tools of the tests"},
@@ -95,7 +96,7 @@ func outsides() []outside {
 		"cmd/...", "loadtest", "loadtest/...", "examples/...",
 	}
 	return []outside{
-		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster", "loadtest", "loadtest/rowcost"}, true,
+		{[]string{"github.com/jackc/pgx/v5/..."}, []string{"shard/catalog", "shard/origin", "shard/cdc", "shard/mover", "internal/realpg", "internal/localcluster", "loadtest", "loadtest/rowcost", "loadtest/overload"}, true,
 			"PostgreSQL is spoken where rows, catalog, changes and moves are; others use those packages"},
 		{[]string{"github.com/hashicorp/memberlist/..."}, []string{"membership"}, false, "gossip stays behind membership"},
 		{[]string{"github.com/redis/go-redis/v9/..."}, []string{"cache", "sidecar/handover", "loadtest", "loadtest/...", "examples/..."}, true,

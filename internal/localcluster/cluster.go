@@ -29,6 +29,8 @@ type Options struct {
 	BasePort int
 	Dir      string // where everything is kept; empty: a temporary folder that Stop removes
 	Rows     int    // of users; a fifth as many orders
+	// MaxConnections is the budget of each shard.
+	MaxConnections int
 	// Settings of the PostgreSQL servers beyond realpg's own.
 	Settings map[string]string
 	// Config is added to each sidecar's configuration.
@@ -41,7 +43,7 @@ type Options struct {
 
 // DefaultOptions are those of `ringside demo`.
 func DefaultOptions() Options {
-	return Options{Caches: 3, Shards: 2, Sidecars: 2, BasePort: 16000, Rows: 100_000}
+	return Options{Caches: 3, Shards: 2, Sidecars: 2, BasePort: 16000, Rows: 100_000, MaxConnections: 64}
 }
 
 // most is the largest number of each kind that the ports leave room for.

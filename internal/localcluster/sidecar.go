@@ -56,7 +56,7 @@ func (s *Sidecar) Config() string {
 	}
 	b.WriteString("shards:\n")
 	for _, x := range c.Shards {
-		fmt.Fprintf(&b, "  - { name: %s, dsn: %q, max_connections: 64 }\n", x.Name, x.DSN())
+		fmt.Fprintf(&b, "  - { name: %s, dsn: %q, max_connections: %d }\n", x.Name, x.DSN(), c.o.MaxConnections)
 	}
 	b.WriteString("keyspaces:\n")
 	b.WriteString("  - { name: user, pattern: \"user:{id:int}\", table: users, value: row, ttl: 10m, negative_ttl: 5s }\n")

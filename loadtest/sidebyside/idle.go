@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"time"
 
@@ -48,7 +44,7 @@ func idleClients(ctx context.Context, r *rig) ([]gauge.Figure, error) {
 
 // idleMemory returns by how many KiB the process grows per client.
 func idleMemory(ctx context.Context, p *proxy) (float64, error) {
-	before, err := residentKiB(p.proc.PID())
+	before, err := gauge.ResidentKiB(p.proc.PID())
 	if err != nil {
 		return 0, err
 	}
@@ -71,28 +67,8 @@ func idleMemory(ctx context.Context, p *proxy) (float64, error) {
 		return 0, ctx.Err()
 	case <-time.After(idleSettle):
 	}
-	after, err := residentKiB(p.proc.PID())
+	after, err := gauge.ResidentKiB(p.proc.PID())
 	return float64(after-before) / idleCount, err
-}
-
-// residentKiB reads VmRSS.
-func residentKiB(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("memory of a process is read from /proc, as Linux has it: %w", err)
-	}
-	return parseResident(text)
-}
-
-func parseResident(status []byte) (int64, error) {
-	lines := bufio.NewScanner(bytes.NewReader(status))
-	for lines.Scan() {
-		var n int64
-		if _, err := fmt.Sscanf(lines.Text(), "VmRSS: %d kB", &n); err == nil {
-			return n, nil
-		}
-	}
-	return 0, errors.Join(errors.New("/proc/PID/status has no VmRSS"), lines.Err())
 }
 
 // openToAll lets PostgreSQL, which may run as another user, reach its folder below ours.
