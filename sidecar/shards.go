@@ -63,13 +63,13 @@ func (s *Sidecar) newShards(reg prometheus.Registerer) (*shards, error) {
 			}
 			return 0
 		},
-		Queue: func(name string) time.Duration {
+		Queue: func(name string) (time.Duration, uint64) {
 			for _, p := range s.fleet.Pools() {
 				if p.Name == name {
-					return p.OldestWait
+					return p.OldestWait, p.Served
 				}
 			}
-			return 0
+			return 0, 0
 		},
 	})
 	return x, err

@@ -102,8 +102,8 @@ type Deps struct {
 	// Publish makes the shard map give vnodes to a shard, or sets or clears the override of a key, by a topology of the next epoch, if it is not so already. It
 	// returns once it is committed, and acted by here; catalog.ErrDeposed when another driver than the one with that token has taken over.
 	Publish func(ctx context.Context, driver uint64, p catalog.NewPart) error
-	// Queue returns how long the first request waits for a connection to a shard.
-	Queue func(name string) time.Duration
+	// Queue returns how long the first request waits for a connection to a shard, and how many were given one.
+	Queue func(name string) (wait time.Duration, served uint64)
 	// MaxSize returns how many bytes a shard's database may come to; 0: not known. nil: of none is it known.
 	MaxSize func(name string) int64
 	// Tables returns those of the keyspaces: name or schema.name, unquoted. Each must be attached.

@@ -172,7 +172,7 @@ func (r *rig) mover(holder string, change func(c *Config)) *Mover {
 		Journal: func(context.Context) (*catalog.Catalog, error) { return r.journal, nil },
 		DSN:     func(name string) (string, bool) { dsn, ok := r.dsn[name]; return dsn, ok },
 		Ring:    r.now, View: func(name string) (shard.View, time.Time) { return r.fleet.Confirmation(name).View() },
-		Publish: r.publish, Queue: func(string) time.Duration { return 0 }, Tables: func() []string { return []string{"counters"} },
+		Publish: r.publish, Queue: func(string) (time.Duration, uint64) { return 0, 0 }, Tables: func() []string { return []string{"counters"} },
 		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)).With("holder", holder),
 	})
 	if err != nil {

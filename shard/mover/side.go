@@ -42,7 +42,7 @@ type side struct {
 
 	conn     *pgx.Conn // nil: none
 	measured time.Time // when the lag of its standbys was last found small
-	done     int64     // transactions that the shard had made when they were last counted
+	served   uint64    // requests of this sidecar when they were last counted
 	counted  time.Time
 	alone    bool // nobody else uses it, as far as that tells
 }

@@ -30,7 +30,8 @@ func (p *part) breathe(ctx context.Context) error {
 // burden says what speaks against going on just now; empty: nothing.
 func (p *part) burden(ctx context.Context) (string, error) {
 	for _, s := range []*side{p.from, p.to} {
-		if wait := p.deps.Queue(s.shard); wait > p.cfg.QueueLimit {
+		wait, served := p.deps.Queue(s.shard)
+		if wait > p.cfg.QueueLimit {
 			return fmt.Sprintf("requests wait %v for a connection to shard %s", wait.Round(time.Millisecond), s.shard), nil
 		}
 		if time.Since(s.measured) < time.Second {
@@ -39,13 +40,12 @@ func (p *part) burden(ctx context.Context) (string, error) {
 		if err := s.open(ctx); err != nil {
 			return "", err
 		}
-		var lag, done int64
-		err := s.conn.QueryRow(ctx, `select coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)), 0)::bigint,
-	(select d.xact_commit + d.xact_rollback from pg_stat_database d where d.datname = current_database()) from pg_stat_replication r `+physical).Scan(&lag, &done)
+		var lag int64
+		err := s.conn.QueryRow(ctx, `select coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)), 0)::bigint from pg_stat_replication r `+physical).Scan(&lag)
 		if err != nil {
 			return "", err
 		}
-		s.counts(done, time.Now())
+		s.counts(served, time.Now())
 		if lag > p.cfg.LagLimit {
 			return fmt.Sprintf("a standby of shard %s lags by %d MiB", s.shard, lag>>20), nil
 		}
@@ -54,15 +54,15 @@ func (p *part) burden(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// usedFrom is how many transactions a second a shard makes that is in use. Sidecars ask each shard for its view, and the mover makes some itself.
-const usedFrom = 50
+// usedFrom is how many requests of this sidecar a second make a shard one that is in use.
+const usedFrom = 20
 
-// counts takes note of how many transactions the shard has made by now.
-func (s *side) counts(done int64, now time.Time) {
+// counts takes note of how many requests of this sidecar the shard has served by now. What others send it is believed to be alike.
+func (s *side) counts(served uint64, now time.Time) {
 	if since := now.Sub(s.counted); !s.counted.IsZero() && since > 0 {
-		s.alone = float64(done-s.done) <= usedFrom*since.Seconds()
+		s.alone = served < s.served || float64(served-s.served) <= usedFrom*since.Seconds() // its pool may be a new one
 	}
-	s.done, s.counted = done, now
+	s.served, s.counted = served, now
 }
 
 // gently reports whether others use one of the shards, or may: then half of the time is theirs alone, in short turns.

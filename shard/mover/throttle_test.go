@@ -10,7 +10,7 @@ func TestAShardThatIsInUseIsTreatedGently(t *testing.T) {
 	p := &part{cfg: Config{Page: 100 * time.Millisecond}, from: &side{}, to: &side{}}
 	now := time.Now()
 	for i, c := range []struct {
-		from, to int64 // transactions by then, a second later each
+		from, to uint64 // requests by then, a second later each
 		gently   bool
 	}{
 		{1000, 0, true}, // not known yet
@@ -18,7 +18,7 @@ func TestAShardThatIsInUseIsTreatedGently(t *testing.T) {
 		{1001 + 2*usedFrom, 2 * usedFrom, true},
 		{1001 + 3*usedFrom, 3*usedFrom + 1, true},
 		{1001 + 3*usedFrom, 3*usedFrom + 1, false},
-		{0, 0, false}, // the statistics were reset
+		{0, 0, false}, // a new pool counts from 0
 	} {
 		p.from.counts(c.from, now.Add(time.Duration(i)*time.Second))
 		p.to.counts(c.to, now.Add(time.Duration(i)*time.Second))
