@@ -65,10 +65,10 @@ func TestAReloadDropsNoConnection(t *testing.T) {
 	}()
 	client.want(t, "(nil)", "GET", "person:1234")
 
-	listen, limits, ttl := `listen: "`+s.Redis+`"`, "limits: { cache_down_after: 20s }", "ttl: 10m"
+	listen, limits, ttl := `listen: "`+s.Redis+`"`, "limits: { ", "ttl: 10m"
 	added := "  - { name: order,"
 	reload(`changed="[redis.max_clients limits.slow_from log.slow_requests keyspaces[0].ttl keyspaces[1]]"`,
-		listen, listen+", max_clients: 77", limits, "limits: { cache_down_after: 20s, slow_from: 1ms }\nlog: { slow_requests: masked }", ttl, "ttl: 5m",
+		listen, listen+", max_clients: 77", limits, "log: { slow_requests: masked }\nlimits: { slow_from: 1ms, ", ttl, "ttl: 5m",
 		added, "  - { name: person, pattern: \"person:{id:int}\", table: users, ttl: 1m }\n"+added)
 	taken := ended(1)
 	if taken <= started {
