@@ -41,10 +41,14 @@ func fixtureAt(t testing.TB, dsn string, cfg Config, tables ...string) *fixture 
 	for _, statement := range tables {
 		f.exec(statement)
 	}
-	f.Fleet = newFleet(t, cfg, ShardConfig{Name: "s1", DSN: dsn, MaxConnections: 9})
-	if err := f.Install(t.Context(), "s1", at, []byte("topology 7"), allVnodes()); err != nil {
+	s := ShardConfig{Name: "s1", DSN: dsn, MaxConnections: 9}
+	// By one of its own: the limits that a test is about are not for this.
+	installer := newFleet(t, Config{}, s)
+	defer installer.Close()
+	if err := installer.Install(t.Context(), "s1", at, []byte("topology 7"), allVnodes()); err != nil {
 		t.Fatal(err)
 	}
+	f.Fleet = newFleet(t, cfg, s)
 	return f
 }
 

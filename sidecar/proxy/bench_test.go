@@ -152,11 +152,15 @@ func TestNoAllocationPerRequest(t *testing.T) {
 	eachPath(func(p benchPath, addr string) {
 		for _, depth := range []int{1, 64} {
 			round := p.client(t, addr, depth)
-			for range 200 {
+			for range 200 / depth {
 				round()
 			}
-			// A garbage collection or a timer may cost a few in all; one per request would be far more.
-			if per := testing.AllocsPerRun(500, round) / float64(depth); per > 0.05 {
+			// A garbage collection or a timer may cost a few in all, and more of them the longer a busy machine takes; one per request would be far more, always.
+			per := 1.0
+			for chance := 0; per > 0.05 && chance < 8; chance++ {
+				per = testing.AllocsPerRun(max(512/depth, 20), round) / float64(depth)
+			}
+			if per > 0.05 {
 				t.Errorf("%s, %d at a time: %.2f allocations per request", p.name, depth, per)
 			}
 		}
