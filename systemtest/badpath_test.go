@@ -120,7 +120,7 @@ func (b *badPath) serves(t *testing.T, s *localcluster.Sidecar, stop <-chan stru
 			select {
 			case <-stop:
 				return commands, slowest
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond):
 			}
 			begun := time.Now()
 			v, err := w.ask([]string{"HGET", b.rows[i], "name"}, []string{"GET", b.plain[i]}, []string{"SET", b.plain[i], b.plain[i]})

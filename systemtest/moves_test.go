@@ -62,7 +62,7 @@ func (x *increments) run(i int) {
 		select {
 		case <-x.stop:
 			return
-		case <-time.After(time.Duration(rand.IntN(4000)) * time.Microsecond):
+		case <-time.After(time.Duration(rand.IntN(24_000)) * time.Microsecond): // so that the machine has time for what moves
 		}
 		for j := range w {
 			if w[j] == nil {
