@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"slices"
 
 	"ringside/resp"
 	"ringside/ring"
@@ -13,8 +14,9 @@ type hold struct {
 	since   int64 // worker.now
 	missing int   // keys of which it is being found out whether they are settled
 	failed  bool  // it could not be found out of some
-	settled bool  // all keys of the command are
-	opening bool  // nothing is held as far as is known: it waits for the handshake with a former owner
+	settled bool  // all keys of the command are that were asked for: those of the hand-overs in asked
+	asked   []*handover
+	opening bool // nothing is held as far as is known: it waits for the handshake with a former owner
 	err     error
 	// call is what begins the command anew that had begun already and was called off; nil: the command is still in the client's input.
 	call *ownCall
@@ -41,6 +43,12 @@ func (h *hold) late(now int64) bool {
 		until = max(until, h.call.deadline)
 	}
 	return now >= until
+}
+
+// hasSettled reports whether all keys of the command are settled that this hand-over is about. They were asked for together; what was still open then, so
+// that nothing had to be asked, may have been handed since.
+func (h *hold) hasSettled(from *handover) bool {
+	return h != nil && h.settled && slices.Contains(h.asked, from)
 }
 
 // wake has the command looked at again.
@@ -174,7 +182,7 @@ func (g *gate) look(cl *client, keys [][]byte, h *hold) (wait, held bool, err er
 		}
 		from := g.handovers[n]
 		if from.step == topology.Handed {
-			if (h == nil || !h.settled) && !from.isSettled(key) {
+			if !h.hasSettled(from) && !from.isSettled(key) {
 				g.unsettled = append(g.unsettled, unsettled{from, key})
 			}
 			continue

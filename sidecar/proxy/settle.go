@@ -89,7 +89,13 @@ func (h *handover) remember(key []byte) {
 
 // settle begins to settle the keys in g.unsettled; the hold waits for those that are still missing then.
 func (g *gate) settle(cl *client, h *hold) {
-	h.failed = false
+	h.failed, h.settled = false, false
+	h.asked = h.asked[:0]
+	for _, from := range g.handovers {
+		if from.step == topology.Handed {
+			h.asked = append(h.asked, from)
+		}
+	}
 	h.missing = 1 // nothing is woken in here
 	for _, one := range g.unsettled {
 		s := one.from.settling[string(one.key)]

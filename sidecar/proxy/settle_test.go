@@ -233,6 +233,74 @@ func TestACarrierTakesItsTime(t *testing.T) {
 	}
 }
 
+// A command on keys of two hand-overs: while a key of the one is being carried, the other one is handed, and its keys have to be settled too.
+func TestAHandOverIsHandedWhileKeysOfAnotherAreSettled(t *testing.T) {
+	for _, c := range []struct{ command, want string }{
+		{"MGET %s %s", "*2\r\n" + bulk("1") + bulk("2")},
+		{"EXISTS %s %s", ":2\r\n"},
+		{"DEL %s %s", ":2\r\n"},
+	} {
+		got := "-" + string(errHeld) + "\r\n"
+		for chance := 0; chance < 4 && got == "-"+string(errHeld)+"\r\n"; chance++ { // a busy machine may take longer than a command waits
+			got = overtaken(t, c.command)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.command, got, c.want)
+		}
+	}
+}
+
+// overtaken returns the reply to a command on a key from c1, which is being carried when c2 hands over, and one from c2.
+func overtaken(t *testing.T, command string) string {
+	t.Helper()
+	m := inMotion(t, 3, nil)
+	next, err := topology.WeighCache(m.holder.Current(), "c3", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moving := func(from string) string {
+		for n := 0; ; n++ {
+			key := m.keyOn(from, n)
+			if l, err := next.Locate(testKeyspaces(t), []byte(key)); err != nil || l.Cache == "c3" {
+				return key
+			}
+		}
+	}
+	a, b := moving("c1"), moving("c2")
+	w := m.dial()
+	w.want(fmt.Sprintf("MSET %s 1 %s 2", a, b), "+OK\r\n")
+	w.want("GET "+m.keyOn("c3", 0), "$-1\r\n") // so that nothing waits for the connection
+	m.carrier.hold = make(chan struct{})
+	m.follow(next, nil)
+	handOver := func(from string) {
+		m.h = next.Handovers[slices.IndexFunc(next.Handovers, func(h topology.Handover) bool { return h.From == from })]
+		m.handOver()
+	}
+	handed := func(want int) {
+		eventually(t, "the loops have heard of what is handed", func() bool {
+			return !slices.ContainsFunc(collect(m.server, func(w *worker) int {
+				n := 0
+				for _, h := range w.gate.handovers {
+					if h.step == topology.Handed {
+						n++
+					}
+				}
+				return n
+			}), func(n int) bool { return n != want })
+		})
+	}
+	handOver("c1")
+	handed(1)
+	w.send(fmt.Sprintf(command, a, b))
+	eventually(t, "a key is being carried", func() bool {
+		return slices.Contains(collect(m.server, func(w *worker) int { return w.settler.carrying }), 1)
+	})
+	handOver("c2")
+	handed(2)
+	close(m.carrier.hold)
+	return w.reply()
+}
+
 func TestWhatIsSettledIsBounded(t *testing.T) {
 	h := &handover{settled: map[string]struct{}{}}
 	key := []byte(strings.Repeat("k", 1<<10))
