@@ -123,9 +123,13 @@ func TestMotionKeepsCachedRows(t *testing.T) {
 		for id := from; id < from+500 && id <= rows; id++ {
 			args = append(args, fmt.Sprintf("user:%d", id))
 		}
-		if v, err := warm.ask(args); err != nil || len(v[0].Elems) != len(args)-1 {
-			t.Fatalf("%v %v", v, err)
-		}
+		eventually(t, time.Minute, "rows are cached", func() bool { // a busy machine may shed some
+			v, err := warm.ask(args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(v[0].Elems) == len(args)-1
+		})
 	}
 	m := watchMachine(t, c.Sidecars[0].PID(), c.Sidecars[1].PID())
 	load := readSteadily(t, c, rows, perSecond)
