@@ -56,7 +56,7 @@ func newRig(t testing.TB, rows int, more ...string) *rig {
 
 func rigAt(t testing.TB, rows int, one, two, journal string, more ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, dsn: map[string]string{"s1": one, "s2": two}, catalog: journal, sql: map[string]*pgx.Conn{}, pause: 30 * time.Millisecond}
+	r := &rig{t: t, dsn: map[string]string{"s1": one, "s2": two}, catalog: journal, sql: map[string]*pgx.Conn{}, pause: 50 * time.Millisecond}
 	r.ring = Ring{Epoch: 7, Settled: true, Shards: []string{"s1", "s2"}, Weights: []uint32{1, 1}, Owners: make([]uint16, ring.Vnodes)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error

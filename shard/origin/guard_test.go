@@ -208,3 +208,27 @@ func TestTheGuardOfManyRows(t *testing.T) {
 	}
 	f.exec(`rollback`)
 }
+
+// What forward writes is what ownership says, of every vnode: also of the first and the last one, of runs, and of those that came back.
+func TestForwardedIsWhatOwnershipSays(t *testing.T) {
+	t.Parallel()
+	f := newGuarded(t)
+	for _, change := range []string{
+		`select`,
+		`update ringside.owner set state = 'moved', moved_to = 's3' where vnode in (0, 65535)`,
+		`update ringside.owner set state = 'moved', moved_to = 's' || vnode % 3 where vnode between 1000 and 2000 or vnode % 1000 = 7`,
+		`update ringside.owner set state = 'owned', moved_to = null where vnode < 1500`,
+		`update ringside.owner set state = 'moved', moved_to = 's2'`,
+		`update ringside.owner set state = 'owned', moved_to = null`,
+	} {
+		f.exec(change)
+		f.exec(`select ringside.forward()`)
+		f.exec(`begin`)
+		wrong := f.text(`select coalesce(string_agg(format('%s: %L, not %L', vnode, ringside.forwarded(vnode, ''), coalesce(moved_to, '')), ', '), 'none') from (
+select vnode, moved_to from ringside.ownership where (vnode % 97 = 0 or vnode in (999, 1000, 1001, 1499, 1500, 2000, 2001, 65535)) and ringside.forwarded(vnode, '') <> coalesce(moved_to, '')) x`)
+		f.exec(`commit`)
+		if wrong != "none" {
+			t.Errorf("after %s: %s", change, wrong)
+		}
+	}
+}

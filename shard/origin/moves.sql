@@ -90,19 +90,28 @@ begin
 	return pg_catalog.split_part(names, E'\n', 256 * pg_catalog.get_byte(at, 0) + pg_catalog.get_byte(at, 1));
 end $$;
 
--- forward() brings that large object in line with ownership. It is called at the end of a transaction that changes where vnodes or keys move to.
+-- forward() brings that large object in line with ownership. It is called at the end of a transaction that changes where vnodes or keys move to. Only vnodes that
+-- do are gone through, with the gaps between them: writers may be waiting for the transaction.
 create or replace function ringside.forward() returns void
 language plpgsql volatile as $$
 declare
-	names text[] := array(select distinct o.moved_to from ringside.ownership o where o.moved_to <> '' order by 1);
-	numbers bytea;
+	names text[];
+	numbers text;
 	keys text := (select string_agg(pg_catalog.encode(pg_catalog.convert_to(k.shard_key, 'UTF8'), 'hex') || ' ' || k.moved_to, E'\n')
 		from ringside.key_ownership k where k.moved_to <> '');
 begin
-	select pg_catalog.decode(string_agg(pg_catalog.lpad(pg_catalog.to_hex(coalesce(pg_catalog.array_position(names, o.moved_to), 0)), 4, '0'), '' order by v.n), 'hex')
-		into numbers from pg_catalog.generate_series(0, 65535) v(n) left join ringside.ownership o on o.vnode = v.n;
+	with moved as materialized (
+		select o.vnode, o.moved_to, o.vnode - pg_catalog.lag(o.vnode, 1, -1) over (order by o.vnode) - 1 as gap
+		from ringside.ownership o where o.moved_to <> ''
+	), name as (
+		select n.moved_to, pg_catalog.row_number() over (order by n.moved_to) as number from (select distinct m.moved_to from moved m) n
+	)
+	select string_agg(pg_catalog.repeat('0000', m.gap) || pg_catalog.lpad(pg_catalog.to_hex(n.number), 4, '0'), '' order by m.vnode),
+		(select array_agg(x.moved_to order by x.number) from name x)
+		into numbers, names from moved m join name n using (moved_to);
 	perform pg_catalog.lo_put((select f.lo from ringside.forwarding f), 0,
-		numbers || pg_catalog.convert_to(pg_catalog.array_to_string(names, E'\n') || E'\n\n' || coalesce(keys, '') || E'\n\n', 'UTF8'));
+		pg_catalog.decode(pg_catalog.rpad(coalesce(numbers, ''), 4 * 65536, '0'), 'hex')
+		|| pg_catalog.convert_to(coalesce(pg_catalog.array_to_string(names, E'\n'), '') || E'\n\n' || coalesce(keys, '') || E'\n\n', 'UTF8'));
 end $$;
 
 -- refuse(what, state, moved_to) raises why this shard takes no write of a vnode or a shard key; see ringside.fence.
