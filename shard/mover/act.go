@@ -228,6 +228,7 @@ func (p *part) copy(ctx context.Context) error {
 // hold makes both shards keep their view until the cut-over is over (I6).
 func (p *part) hold(ctx context.Context) error {
 	r := p.deps.Ring()
+	p.loose = false
 	for _, s := range []*side{p.to, p.from} {
 		err := s.transaction(ctx, stepTimeout, func(ctx context.Context, tx pgx.Tx) error {
 			if err := s.leave(ctx, tx, shard.MoveHold); err != nil {
@@ -273,6 +274,7 @@ func (p *part) unpin(ctx context.Context) error {
 			return err
 		}
 	}
+	p.loose = true
 	return nil
 }
 

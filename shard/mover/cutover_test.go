@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,4 +178,44 @@ func TestRingChangesAndCutOversExcludeEachOther(t *testing.T) {
 		t.Errorf("%s: %+v", p.State, p.Progress)
 	}
 	r.check()
+}
+
+// A driver dies while it has the views kept, of one shard or of both, and the ring changes before another one takes over: the change goes on, and then the move.
+func TestViewsThatADeadDriverHeldAreLetGo(t *testing.T) {
+	t.Parallel()
+	for _, held := range [][]string{{"s2"}, {"s2", "s1"}} {
+		t.Run(strings.Join(held, " and "), func(t *testing.T) {
+			t.Parallel()
+			const rows = 100
+			r := newRig(t, rows)
+			var died sync.Once
+			after := func(step shard.MoveStep) (err error) {
+				if step == shard.MoveCompare {
+					died.Do(func() {
+						for _, name := range held {
+							r.exec(name, `update ringside.view set cutover = (select id from ringside.part)`)
+						}
+						r.mu.Lock()
+						r.ring.Epoch++
+						r.mu.Unlock()
+						err = errCrash
+					})
+				}
+				return err
+			}
+			for _, holder := range []string{"a", "b"} {
+				m := r.mover(holder, short)
+				m.after = after
+				r.start(m)
+			}
+			if p := r.await(r.request("s1", "s2", some(), 1))[0]; p.State != catalog.PartDone {
+				t.Errorf("%s: %+v", p.State, p.Progress)
+			}
+			for _, name := range []string{"s1", "s2"} {
+				if got := r.text(name, `select (cutover is null)::text from ringside.view`); got != "true" {
+					t.Errorf("%s keeps its view", name)
+				}
+			}
+		})
+	}
 }

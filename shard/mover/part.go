@@ -37,8 +37,10 @@ type part struct {
 	touched  map[touch]struct{} // changed since it began to compare; nil: not remembered
 	doubtful []doubt
 	held     bool
-	settled  bool
-	frozen   time.Time // when writers began to be kept waiting; zero: they are not, by this driver
+	// loose: no shard can be keeping its view for this part, not even on behalf of a driver that died or was cut off between one shard and the other.
+	loose   bool
+	settled bool
+	frozen  time.Time // when writers began to be kept waiting; zero: they are not, by this driver
 	// committing: the commit was sent, so that it may have been made.
 	committing bool
 	published  bool      // by this driver: what it believes of the map may be old
@@ -206,6 +208,12 @@ func (p *part) see(ctx context.Context) (s shard.MoveSight, err error) {
 	s.Published = p.published
 	if s.From.State == shard.MoveOwned {
 		p.frozen, p.committing = time.Time{}, false
+		// Otherwise a change of the ring that has begun meanwhile would wait for that shard, and the cut-over for the change, for ever.
+		if ours := s.From.Token == p.token && s.To.Token == p.token; ours && !p.held && !p.loose {
+			if err := p.unpin(ctx); err != nil {
+				return s, err
+			}
+		}
 	}
 	switch {
 	case s.From.State == shard.MoveOwned && s.To.Copied:
