@@ -18,7 +18,8 @@
 //	I5  Before the commit all rows were compared on both shards by count and a checksum that does not depend on their order: at leisure while
 //	    writes went on, then one by one those that had changed since, and in the block what changed after that or was not found equal.
 //	I6  From before the freeze until nobody can be using the former map, both shards keep the view that they had (ringside.view.cutover): readers by
-//	    the former map and writers by the new one, or by the source's word, use the same cached copies. The source is let go first.
+//	    the former map and writers by the new one, or by the source's word, use the same cached copies. The source is let go first. A driver that finds the source serving lets both views go before
+//	    anything else: one before it may have died between them, and what waits for the ring must not hold the ring up.
 //	I7  Transactions of the mover say so in the write-ahead log (cdc.MoverOrigin), so that nobody takes what they write for changes of rows.
 //	I8  No row is in the source's outbox when it is frozen: whoever reads by the new map is not told by the source to keep away from a cached copy.
 //	I9  The owner of a vnode has a row in ringside.override for each key of it that an override places, and no other; such keys do not go with the vnode. A key and
